@@ -177,6 +177,9 @@ pub enum Event {
         /// Number of [`FeedbackRejected`](Self::FeedbackRejected) since the last one on record.
         count: u64,
     },
+    /// Reports contradicted each other, and no longer do: the sender begins again without state about the
+    /// path.
+    ReportsContradicted,
     /// A lost packet was retransmitted.
     Retransmitted {
         /// Extended sequence number of the original.

@@ -92,6 +92,41 @@ fn a_pause_is_no_sign_of_a_slow_path() {
     }
 }
 
+/// Copies of the receiver's reports, stamped 0.55 s ahead, each just after its original. The attacker sees
+/// the packets.
+#[test]
+fn reports_stamped_ahead_change_nothing() {
+    let quiet = Session::new().run(20, |_| ());
+    let (mut last, mut waiting, mut forged) = (Time::ZERO, VecDeque::new(), 0);
+    let attacked = Session::new().run(20, |session| {
+        let newest = session.path[1].back().filter(|(at, _)| *at > last);
+        let is_attack = (5_000..5_500).contains(&(session.now.as_nanos() / 1_000_000));
+        if let Some((at, report)) = newest.filter(|_| is_attack) {
+            last = *at;
+            if let Some(stamped) = stamped_ahead(report) {
+                waiting.push_back((*at, stamped));
+            }
+        }
+        while waiting.front().is_some_and(|(at, _)| *at < session.now) {
+            let (_, report) = waiting.pop_front().unwrap();
+            session.send_to_sender(&report);
+            forged += 1;
+        }
+    });
+    assert!(forged >= 15, "{forged}");
+    assert_eq!(attacked.media, quiet.media);
+    assert_eq!(attacked.frames, quiet.frames);
+}
+
+/// A datagram that ends with congestion control feedback, with a timestamp of 0.55 s later.
+fn stamped_ahead(report: &[u8]) -> Option<Vec<u8>> {
+    let is_feedback = |packet| matches!(packet, Ok(rtcp::Rtcp::Ccfb(_)));
+    let last = rtcp::packets(report).last()?;
+    let (start, stamp) = report.split_last_chunk::<4>()?;
+    let stamp = u32::from_be_bytes(*stamp).wrapping_add(36_045);
+    is_feedback(last).then(|| [start, &stamp.to_be_bytes()].concat())
+}
+
 /// CE marks on packets that were sent as Not-ECT. The attacker is a router, or an observer.
 #[test]
 fn ce_marks_without_ect_are_no_congestion() {

@@ -15,12 +15,14 @@ use tidegate_core::units::Time;
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 
+pub mod live;
 mod receiver;
 mod secure;
 mod sender;
 mod tcp;
 mod tcp_sender;
 
+pub use live::live;
 pub use receiver::receiver;
 pub use secure::secure;
 pub use sender::sender;
@@ -28,7 +30,11 @@ pub use tcp::tcp_receiver;
 pub use tcp_sender::tcp_sender;
 
 /// All targets.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
+    Target {
+        name: "live",
+        run: live,
+    },
     Target {
         name: "receiver",
         run: receiver,

@@ -122,12 +122,12 @@ impl RateControl {
         self
     }
 
-    /// The same with a careful resume (RFC 9959) from the prior of `start`, if there is one.
+    /// The same with a careful resume (RFC 9959) from the prior of `start`, or of a later
+    /// [`Change::Path`].
     #[must_use]
     pub fn with_resume(mut self, start: &Start) -> Self {
-        self.resume = start
-            .prior
-            .map(|prior| CarefulResume::new(start.packet_size, prior, self.target.send));
+        let (size, prior) = (start.packet_size, start.prior);
+        self.resume = Some(CarefulResume::new(size, prior, self.target.send));
         self
     }
 
@@ -233,7 +233,7 @@ impl RateControl {
         self.select(cx, change);
         self.controller.on_change(cx, change, &mut self.path);
         if let Some(resume) = &mut self.resume {
-            resume.on_change(change);
+            resume.on_change(change, self.controller.target().send);
         }
         if let Some(bound) = &mut self.bound {
             bound.on_change(change);

@@ -53,12 +53,12 @@ struct Probe {
 }
 
 impl CarefulResume {
-    /// A resume from `prior` before a controller that starts at the rate `own`. A prior of too little
-    /// confidence is not used.
-    pub(crate) fn new(packet_size: Bytes, prior: Prior, own: Rate) -> Self {
+    /// A resume from `prior`, if there is one, before a controller that starts at the rate `own`. A prior of
+    /// too little confidence is not used.
+    pub(crate) fn new(packet_size: Bytes, prior: Option<Prior>, own: Rate) -> Self {
         Self {
             packet_size,
-            phase: Phase::of(Some(prior)),
+            phase: Phase::of(prior),
             rtt: None,
             next: 0,
             published: own,
@@ -119,10 +119,11 @@ impl CarefulResume {
         }
     }
 
-    /// A new path may have a prior.
-    pub(crate) fn on_change(&mut self, change: &Change) {
+    /// A new path may have a prior. `own` is the rate of the controller on it.
+    pub(crate) fn on_change(&mut self, change: &Change, own: Rate) {
         if let Change::Path { packet_size, prior } = change {
             self.packet_size = *packet_size;
+            self.published = own;
             self.phase = Phase::of(*prior);
             self.rtt = None;
         }

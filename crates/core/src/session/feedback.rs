@@ -3,19 +3,23 @@
 use core::time::Duration;
 
 use super::config::Streams;
-use super::history::{FeedbackResult, History, Line, Stream};
+use super::contradictions::Contradictions;
+use super::history::{FeedbackResult, History, Line, OVER_RANGE, Overlap, Stream};
 use super::report_clock::ReportClock;
 use crate::control::{Context, Ecn};
 use crate::trace::{Event, FeedbackFault};
+use crate::units::RemoteTime;
 use crate::wire::ccfb::{Arrival, Ccfb, Offset};
 use crate::wire::ntp::NtpShort;
 use crate::wire::twcc::{Ticks, Twcc};
 
-/// Validates reports. Nothing of a report is used, its timestamp included, unless a block reports
-/// the arrival of a packet that was sent.
+/// Validates reports. Nothing of a report is used, its timestamp included, unless a block is the first
+/// to report the arrival of a packet that was sent.
 #[derive(Debug, Default)]
 pub struct FeedbackReader {
     clock: ReportClock,
+    /// Reports that contradict each other.
+    pub(super) contradictions: Contradictions,
     /// Buffer that is reused between reports.
     lines: Vec<Line>,
     /// Believed blocks: stream, and end of its entries in `lines`.
@@ -37,21 +41,43 @@ impl FeedbackReader {
             reject(cx, FeedbackFault::NoArrival);
             return None;
         }
-        let at = match self.clock.at(cx.now, report.sender(), report.timestamp()) {
-            Ok(at) => at,
-            Err(fault) => {
-                reject(cx, fault);
-                return None;
-            }
-        };
+        let (from, timestamp) = (report.sender(), report.timestamp());
+        let at = self.time(cx, (from, timestamp), history)?;
         let mut start = 0;
         for &(stream, end) in &self.blocks {
-            if history.on_feedback(stream, at, &self.lines[start..end]) {
+            if history.on_feedback(cx.now, stream, at, &self.lines[start..end]) {
                 reject(cx, FeedbackFault::EcnMangled);
             }
             start = end;
         }
         Some(history.settle(cx.now, at, reordering))
+    }
+
+    /// Compares the valid blocks with earlier reports. Returns the time of the report, or records why it
+    /// is rejected.
+    fn time(
+        &mut self,
+        cx: &mut Context<'_>,
+        (from, timestamp): (u32, NtpShort),
+        history: &History,
+    ) -> Option<RemoteTime> {
+        let expected = self.clock.expected(cx.now, from, timestamp);
+        let (mut overlap, mut start) = (Overlap::default(), 0);
+        for &(stream, end) in &self.blocks {
+            let lines = &self.lines[start..end];
+            history.compare(stream, expected, lines, &mut overlap);
+            start = end;
+        }
+        if overlap.news == 0 {
+            // A copy, or overtaken by a later one.
+            reject(cx, FeedbackFault::Stale);
+            return None;
+        }
+        if overlap.is_contradiction() {
+            self.contradictions.add(cx.now);
+        }
+        let at = self.clock.at(cx.now, from, timestamp, &overlap);
+        at.map_err(|fault| reject(cx, fault)).ok()
     }
 
     /// Reads the valid blocks. Returns whether one of them reports the arrival of a packet that was
@@ -128,22 +154,18 @@ impl FeedbackReader {
         }));
         let proven = history.check(Stream::Transport, &self.lines);
         let proven = proven.and_then(|proven| proven.then_some(()).ok_or(FeedbackFault::NoArrival));
-        let at = proven.and_then(|()| self.clock.at(cx.now, report.sender(), timestamp(latest)));
-        match at {
-            Ok(at) => {
-                history.on_feedback(Stream::Transport, at, &self.lines);
-                Some(history.settle(cx.now, at, reordering))
-            }
-            Err(fault) => {
-                reject(cx, fault);
-                None
-            }
-        }
+        proven.map_err(|fault| reject(cx, fault)).ok()?;
+        self.blocks.clear();
+        self.blocks.push((Stream::Transport, self.lines.len()));
+        let at = self.time(cx, (report.sender(), timestamp(latest)), history)?;
+        history.on_feedback(cx.now, Stream::Transport, at, &self.lines);
+        Some(history.settle(cx.now, at, reordering))
     }
 
-    /// Forgets the clocks of all reporters, e.g. after a BYE.
+    /// Forgets all reporters, e.g. after a BYE.
     pub fn forget_reporters(&mut self) {
         self.clock = ReportClock::default();
+        self.contradictions = Contradictions::default();
     }
 }
 
@@ -165,9 +187,6 @@ pub(super) fn time_since_arrival(offset: Offset) -> Option<Duration> {
     // Otherwise the packet arrived too long ago for its arrival time to matter.
     is_known.then(|| offset.as_span().unwrap_or(OVER_RANGE))
 }
-
-/// Exceeds the range of the RFC 8888 offset field (7.997 s).
-const OVER_RANGE: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,15 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use self::index::{Found, Index};
+pub use self::overlap::Overlap;
 use super::reordering::Reordering;
 use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
 use crate::units::{Bytes, RemoteTime, Time, nanos};
+
+mod index;
+mod overlap;
 
 /// Sequence number space: that of one of the RTP streams of a session (SSRC multiplexing), or of the
 /// whole transport.
@@ -150,6 +155,8 @@ impl History {
             content,
             outcome: None,
             is_assumed: false,
+            is_timed: false,
+            missing: None,
         });
         self.index_mut(stream).push(wire_seq, seq);
         if let Some(next) = &mut self.next_transport {
@@ -173,7 +180,8 @@ impl History {
     /// of a packet that is still known.
     ///
     /// # Errors
-    /// [`FeedbackFault::NeverSent`] if one is an arrival of a packet that was never sent.
+    /// [`FeedbackFault::NeverSent`] if one is an arrival of a packet that was never sent, unless its number
+    /// follows soon: the receiver may have got a forged one.
     pub fn check(&self, stream: Stream, lines: &[Line]) -> Result<bool, FeedbackFault> {
         let index = self.index(stream);
         let mut proven = false;
@@ -181,28 +189,39 @@ impl History {
             match index.find(line.seq) {
                 Found::At(_) => proven = true,
                 Found::Forgotten => {}
-                Found::NeverSent => return Err(FeedbackFault::NeverSent),
+                Found::NeverSent { ahead } if ahead <= MAX_AHEAD => {}
+                Found::NeverSent { .. } => return Err(FeedbackFault::NeverSent),
             }
         }
         Ok(proven)
     }
 
     /// Applies entries about one stream that have passed [`check`](Self::check). `at` is the time of the report on
-    /// the receiver's clock. Returns whether a packet that was sent as Not-ECT arrived with a CE
+    /// the receiver's clock, `now` that of its arrival. Returns whether a packet that was sent as Not-ECT arrived with a CE
     /// mark: no conforming router sets it, so it is no sign of congestion (RFC 3168 section 5).
-    pub fn on_feedback(&mut self, stream: Stream, at: RemoteTime, lines: &[Line]) -> bool {
+    pub fn on_feedback(
+        &mut self,
+        now: Time,
+        stream: Stream,
+        at: RemoteTime,
+        lines: &[Line],
+    ) -> bool {
         let mut mangled = false;
         for line in lines {
-            let Some((ago, mut ecn)) = line.received else {
-                continue;
-            };
             let Found::At(seq) = self.index(stream).find(line.seq) else {
                 continue;
             };
-            let arrived = RemoteTime(at.0.saturating_sub(nanos(ago.unwrap_or_default())));
             let Some(entry) = self.entry_mut(seq) else {
                 continue;
             };
+            let Some((ago, mut ecn)) = line.received else {
+                entry.missing = entry.missing.max(Some(at));
+                continue;
+            };
+            // An arrival before the departure is that of another packet with this number.
+            let elapsed = now.since(entry.sent) + CLOCK_UNIT;
+            let ago = ago.filter(|ago| *ago <= elapsed);
+            let arrived = RemoteTime(at.0.saturating_sub(nanos(ago.unwrap_or_default())));
             if ecn == Ecn::Ce && entry.ecn == Ecn::NotEct {
                 ecn = Ecn::NotEct;
                 mangled = true;
@@ -214,6 +233,7 @@ impl History {
                 Some((Outcome::Lost, _)) => true,
                 Some((Outcome::Received { .. }, _)) => continue,
             };
+            entry.is_timed = ago.is_some_and(|ago| ago < OVER_RANGE);
             // The controller receives a spurious loss apart from the outcomes.
             entry.outcome = Some((Outcome::Received { at: arrived, ecn }, spurious));
             self.arrivals.push((arrived, sent));
@@ -345,7 +365,7 @@ impl History {
         match self.media.find(highest) {
             Found::At(seq) => Ok(self.entry(seq).map(|entry| entry.sent)),
             Found::Forgotten => Ok(None),
-            Found::NeverSent => Err(FeedbackFault::NeverSent),
+            Found::NeverSent { .. } => Err(FeedbackFault::NeverSent),
         }
     }
 
@@ -577,6 +597,10 @@ struct Entry {
     outcome: Option<(Outcome, bool)>,
     /// The outcome follows from a number of losses, and may be that of another packet.
     is_assumed: bool,
+    /// The time of its arrival is known.
+    is_timed: bool,
+    /// Time of the latest report that it has not arrived.
+    missing: Option<RemoteTime>,
 }
 
 impl Entry {
@@ -591,60 +615,13 @@ impl Entry {
     }
 }
 
-/// Maps sequence numbers of a stream to path sequence numbers.
-#[derive(Debug, Default)]
-struct Index {
-    /// Wire sequence number of the first entry.
-    first: u64,
-    paths: VecDeque<u64>,
-}
-
-enum Found {
-    At(u64),
-    Forgotten,
-    NeverSent,
-}
-
-impl Index {
-    fn push(&mut self, wire_seq: u64, path_seq: u64) {
-        if self.paths.is_empty() {
-            self.first = wire_seq;
-        }
-        debug_assert_eq!(self.first + self.paths.len() as u64, wire_seq);
-        self.paths.push_back(path_seq);
-    }
-
-    fn find(&self, seq: u16) -> Found {
-        let Some(last) = (self.first + self.paths.len() as u64).checked_sub(1) else {
-            return Found::NeverSent;
-        };
-        let ahead = seq.wrapping_sub(last as u16);
-        if ahead != 0 && ahead < 0x8000 {
-            return Found::NeverSent;
-        }
-        let back = u64::from((last as u16).wrapping_sub(seq));
-        match last
-            .checked_sub(back)
-            .and_then(|s| s.checked_sub(self.first))
-        {
-            Some(at) => self
-                .paths
-                .get(at as usize)
-                .map_or(Found::Forgotten, |&p| Found::At(p)),
-            None => Found::Forgotten,
-        }
-    }
-
-    fn forget_before(&mut self, path_seq: u64) {
-        while self.paths.front().is_some_and(|&p| p < path_seq) {
-            self.paths.pop_front();
-            self.first += 1;
-        }
-    }
-}
-
 /// Two units of 1/1024 s, the resolution of arrival times (RFC 8888 section 3.1).
 const CLOCK_UNIT: Duration = Duration::from_millis(2);
+/// Exceeds the range of the RFC 8888 offset field (7.997 s): the arrival was too long ago for its time
+/// to matter.
+pub(super) const OVER_RANGE: Duration = Duration::from_secs(8);
+/// Forged packets that a receiver takes for those of the stream.
+const MAX_AHEAD: u16 = 256;
 /// RFC 5348 section 5.1, as in TCP.
 const DUPLICATES: u32 = 3;
 /// Resolved packets are kept this long for NACKs; a later NACK concerns an expired frame.

@@ -6,6 +6,7 @@
 
 pub mod breaker;
 pub mod config;
+mod contradictions;
 pub mod feedback;
 pub mod history;
 pub mod jitter_buffer;

@@ -9,6 +9,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::feedback::{reject, time_since_arrival};
+use super::history::Overlap;
 use super::history::PacketRow;
 use super::report_clock::ReportClock;
 use crate::control::{Context, FlowId, Kind, LowerEffort, Outcome, PacketOutcome, Sent};
@@ -163,7 +164,8 @@ impl ProbeStream {
         if arrived.is_empty() {
             return Vec::new();
         }
-        let at = match self.clock.at(cx.now, report.sender(), report.timestamp()) {
+        let (from, timestamp) = (report.sender(), report.timestamp());
+        let at = match self.clock.at(cx.now, from, timestamp, &Overlap::default()) {
             Ok(at) => at,
             Err(fault) => {
                 reject(cx, fault);

@@ -24,7 +24,7 @@ use crate::control::{Context, RateControl, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
 use crate::endpoint::{Check, Datagram, Endpoint, Input, Output};
 use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
-use crate::units::Time;
+use crate::units::{Rate, Time};
 
 mod capture;
 mod chain;
@@ -38,6 +38,7 @@ mod protection;
 mod repair_budget;
 mod schedule;
 mod sender_reports;
+mod starvation;
 mod status;
 mod transmit;
 mod wire;
@@ -148,7 +149,7 @@ impl MediaSender {
 
     /// Time of the next [`on_timeout`](Self::on_timeout), and its reason.
     fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        let (capture, pacer) = (&self.schedule.capture, &self.wire.pacer);
+        let (capture, departs) = (&self.schedule.capture, self.wire.departs());
         let mut next = self.reports.next.map(|at| (at, TimerReason::Feedback));
         let mut consider = |at: Option<Time>, why| next = sooner(next, at.map(|at| (at, why)));
         match self.phase {
@@ -170,10 +171,10 @@ impl MediaSender {
                 consider(Some(since + self.greeting()), TimerReason::Silence);
             }
             Phase::Open if self.has_packets() => {
-                consider(Some(pacer.next()), TimerReason::Pacing);
+                consider(Some(departs), TimerReason::Pacing);
             }
             Phase::Open if capture.waiting() > 0 && !capture.is_busy() => {
-                consider(Some(pacer.next()), TimerReason::Capture);
+                consider(Some(departs), TimerReason::Capture);
             }
             Phase::Open => {}
             _ => {
@@ -412,7 +413,7 @@ impl MediaSender {
     /// Continues on another path, of which only the round-trip time is known. The receiver is the same.
     fn begin_on_path(&mut self, cx: &mut Context<'_>, rtt: Duration) {
         self.write_off(cx.now);
-        self.wire.forget_path(cx, rtt);
+        self.wire.forget_path(cx, rtt, None);
         self.wire.breaker.restart(cx.now);
     }
 
@@ -427,14 +428,19 @@ impl MediaSender {
 
     /// Restarts the stream after a trip. The receiver may be another one, with another kind of
     /// feedback.
-    fn resume(&mut self, cx: &mut Context<'_>, rtt: Duration) {
+    fn resume(&mut self, cx: &mut Context<'_>, rtt: Duration, carried: Option<Rate>) {
         cx.trace.record(cx.now, Event::BreakerResumed);
-        self.write_off(cx.now);
-        self.wire.restart(cx, rtt);
-        self.feedback.restart(cx.now);
+        self.restart(cx, rtt, carried);
         if !self.config.greets {
             self.fall_silent(cx);
         }
+    }
+
+    /// Begins again without state about the path, but that it has `carried` a rate.
+    fn restart(&mut self, cx: &mut Context<'_>, rtt: Duration, carried: Option<Rate>) {
+        self.write_off(cx.now);
+        self.wire.restart(cx, rtt, carried);
+        self.feedback.restart(cx.now);
         self.phase = Phase::Open;
     }
 

@@ -17,7 +17,7 @@ struct Flow {
 impl Flow {
     fn new(prior: Prior) -> Self {
         Self {
-            resume: CarefulResume::new(SIZE, prior, SLOW),
+            resume: CarefulResume::new(SIZE, Some(prior), SLOW),
             now: Time::ZERO,
             seq: 0,
         }

@@ -59,14 +59,19 @@ impl MediaReceiver {
             .probation
             .hold(now, &header, datagram, !may_replace, current);
         let is_announced = self.newcomer.is_some_and(|n| n.ssrc == header.ssrc) && !is_current;
-        let is_successor = may_replace || self.stream.pauses.is_followed_by(evidence.began, now);
+        let is_successor = if is_current {
+            let silence = self.last_arrival.map(|last| now.since(last));
+            silence >= Some(JUMP) || self.skips_ahead(now, &header, MAX_DROPOUT)
+        } else {
+            may_replace || self.stream.pauses.is_followed_by(evidence.began, now)
+        };
         if !is_successor || !(evidence.is_proven || is_announced) {
             return;
         }
         let held = self.probation.take(header.ssrc);
         if !is_current {
             self.take_over(now, header.ssrc);
-        } else if !self.skips_ahead(now, &header) {
+        } else if !self.skips_ahead(now, &header, i16::MAX) {
             self.start_over();
             self.stream.media.ssrc = Some(header.ssrc);
         }
@@ -87,30 +92,35 @@ impl MediaReceiver {
     //= rfc3550-A.1-probation
     fn continues(&self, now: Time, header: &RtpHeader) -> bool {
         self.stream.last_media.is_none_or(|last| {
-            last.ahead(header.sequence).unsigned_abs() < MAX_DROPOUT
+            (-MAX_DROPOUT..last.most_ahead(now)).contains(&last.ahead(header.sequence))
                 && last.is_in_order(header)
                 && last.is_timestamp_near(now, header.timestamp)
         })
     }
 
-    /// Whether a confirmed jump skips packets of the same stream, as after an outage, instead of
-    /// starting another one.
-    fn skips_ahead(&self, now: Time, header: &RtpHeader) -> bool {
+    /// Whether a confirmed jump skips up to `most` packets of the same stream, as after an outage, instead
+    /// of starting another one.
+    fn skips_ahead(&self, now: Time, header: &RtpHeader, most: i16) -> bool {
         self.stream.last_media.is_some_and(|last| {
-            last.ahead(header.sequence) > 0 && last.is_timestamp_near(now, header.timestamp)
+            (1..=most).contains(&last.ahead(header.sequence))
+                && last.is_timestamp_near(now, header.timestamp)
         })
     }
 
     fn accept_media(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
         let header = packet.header();
-        let last = self.stream.last_media.map(|last| last.next(now, &header));
-        self.stream.last_media = Some(last.unwrap_or_else(|| LastPacket::new(now, &header)));
-        self.last_arrival = Some(now);
-        self.stream.pauses.on_packet(now);
         let seq = self.stream.media.unwrap.unwrap(header.sequence);
         let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, Stream::Media) else {
             return;
         };
+        self.last_arrival = Some(now);
+        self.stream.pauses.on_packet(now);
+        let last = self.stream.last_media;
+        self.stream.last_media = Some(match last {
+            Some(last) if last.ahead(header.sequence) <= 0 => last,
+            Some(last) => last.next(now, &header),
+            None => LastPacket::new(now, &header),
+        });
         if self
             .stream
             .bye
@@ -404,9 +414,11 @@ impl MediaReceiver {
     }
 }
 
-/// RFC 3550 appendix A.1: maximum gap, and here also the maximum reordering, of sequence numbers
-/// without probation.
-const MAX_DROPOUT: u16 = 3_000;
+/// RFC 3550 appendix A.1: maximum gap of sequence numbers within a stream.
+const MAX_DROPOUT: i16 = 3_000;
+/// Silence of the present numbers after which others of the same source are followed: three frames at 30
+/// frames per second.
+const JUMP: Duration = Duration::from_millis(100);
 /// Distance of a block of parity packets from the newest media packet: more than the packets of a
 /// round trip after which a block is of use.
 const NEAR: u64 = 1_024;

@@ -179,6 +179,13 @@ impl LastPacket {
         sequence.wrapping_sub(self.sequence).cast_signed()
     }
 
+    /// Distance up to which a packet needs no probation: that of a burst of losses, and of an outage since
+    /// the last packet.
+    pub(super) fn most_ahead(self, now: Time) -> i16 {
+        let outage = now.since(self.at).as_millis() * MAX_PER_MILLISECOND;
+        i16::try_from(MAX_BURST + outage).unwrap_or(i16::MAX)
+    }
+
     /// Whether a packet with an earlier sequence number may be late, or else shows that the numbers
     /// have started again: a late packet is not newer than the last one.
     pub(super) fn is_in_order(self, header: &RtpHeader) -> bool {
@@ -208,6 +215,10 @@ impl LastPacket {
 const NEAR: i64 = MEDIA_CLOCK as i64;
 /// Sources in probation at a time.
 const MAX_CANDIDATES: usize = 4;
+/// Packets lost at once: a queue in the sender's host that overflows.
+const MAX_BURST: u128 = 32;
+/// Packets of 1,200 bytes at 77 Mb/s.
+const MAX_PER_MILLISECOND: u128 = 8;
 /// RFC 3550 appendix A.1.
 const MAX_MISORDER: u16 = 100;
 /// Packets and bytes of each: two seconds at 2 Mb/s.

@@ -3,24 +3,29 @@
 use core::time::Duration;
 
 use super::MediaSender;
+use super::starvation::Starvation;
 use super::status::Phase;
-use super::wire::{FAST_REPORTS, Peer};
+use super::wire::{CONGESTED, FAST_REPORTS, Peer};
 use crate::control::Context;
+use crate::path::window::WindowMin;
 use crate::session::breaker::ReportView;
 use crate::session::config::KnownPath;
 use crate::session::feedback::{FeedbackReader, reject};
 use crate::session::history::{Content, FeedbackResult};
 use crate::session::receiver_reports::{ReceiverReports, ReportedInterval};
 use crate::trace::{Event, FeedbackFault, KeyCause};
-use crate::units::Time;
+use crate::units::{Rate, Time};
 use crate::wire::rtcp::{self, Nack, ReportBlock, Rtcp};
 
 /// State of the feedback.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Feedback {
     reader: FeedbackReader,
     /// Time of the last transport-wide feedback, and its maximum interval.
     transport: Option<(Time, Duration)>,
+    starvation: Starvation,
+    /// Negated receive rates of the last minute, in bits per second, without those after contradictions.
+    receive_rates: WindowMin,
     /// Last feedback that reported an arrival.
     pub(super) last_progress: Time,
     /// Last RTCP about one of the sender's streams.
@@ -40,7 +45,40 @@ pub(super) struct Feedback {
     pub(super) bye: Option<Time>,
 }
 
+impl Default for Feedback {
+    fn default() -> Self {
+        Self {
+            reader: FeedbackReader::default(),
+            transport: None,
+            starvation: Starvation::default(),
+            receive_rates: WindowMin::new(Duration::from_secs(10)),
+            last_progress: Time::ZERO,
+            last_rtcp: Time::ZERO,
+            has_report_block: false,
+            highest: None,
+            last_answered: Time::ZERO,
+            is_believed: false,
+            reporter: None,
+            bye: None,
+        }
+    }
+}
+
 impl Feedback {
+    /// Highest rate that the path has carried in the last minute.
+    fn carried(&self) -> Option<Rate> {
+        let negated = self.receive_rates.min();
+        negated.map(|rate| Rate::bps(rate.unsigned_abs()))
+    }
+
+    /// A report shows a receive rate.
+    fn on_rate(&mut self, now: Time, rate: Rate) {
+        if self.reader.contradictions.are_past(now) {
+            let rate = i64::try_from(rate.as_bps()).unwrap_or(i64::MAX);
+            self.receive_rates.insert(now, -rate);
+        }
+    }
+
     /// Time at which a BYE takes effect.
     pub(super) fn leaves_at(&self) -> Option<Time> {
         self.bye.map(|bye| bye + BYE_DELAY)
@@ -312,10 +350,35 @@ impl MediaSender {
                 self.end_blackout(cx, since);
             }
         }
+        if let Some(rtt) = feedback.rtt {
+            if self.feedback.reader.contradictions.have_ended(cx.now) {
+                return self.on_contradictions(cx, rtt);
+            }
+            let is_free = feedback.lost.is_empty() && rtt <= self.wire.one_way() * 2 + CONGESTED;
+            let probes = self.schedule.probes;
+            if is_free && self.phase == Phase::Open && self.feedback.starvation.ends(cx.now, probes)
+            {
+                return self.restart(cx, rtt, self.feedback.carried());
+            }
+        }
         self.on_outcomes(cx, &feedback);
+        let rate = self.wire.control.path().receive_rate();
+        self.feedback.on_rate(cx.now, rate);
         self.update_size_search(cx.now, &feedback);
         if let Some(view) = self.wire.take_report(cx.now) {
             self.update_breaker(cx, view);
+        }
+    }
+
+    /// Some of the reports were forged, and those that go on are honest. The estimates of the path, and a
+    /// trip of the breaker, may follow from the forged ones.
+    fn on_contradictions(&mut self, cx: &mut Context<'_>, rtt: Duration) {
+        cx.trace.record(cx.now, Event::ReportsContradicted);
+        self.wire.breaker.restart(cx.now);
+        match self.phase {
+            Phase::Closed(_) => {}
+            Phase::Stopped => self.resume(cx, rtt, self.feedback.carried()),
+            _ => self.restart(cx, rtt, self.feedback.carried()),
         }
     }
 
@@ -444,9 +507,12 @@ impl MediaSender {
                 let tripped = self.wire.breaker.tripped().map_or(cx.now, |(at, _)| at);
                 if let Some((at, rtt)) = answered
                     && at > tripped
-                    && self.wire.breaker.on_answer(cx.now)
                 {
-                    self.resume(cx, rtt);
+                    if self.feedback.reader.contradictions.have_ended(cx.now) {
+                        self.on_contradictions(cx, rtt);
+                    } else if self.wire.breaker.on_answer(cx.now) {
+                        self.resume(cx, rtt, None);
+                    }
                 }
             }
             Phase::New | Phase::Greeting { .. } | Phase::Open | Phase::Closed(_) => {}

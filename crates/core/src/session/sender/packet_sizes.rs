@@ -58,7 +58,7 @@ impl MediaSender {
         let next = self.schedule.capture.made();
         self.schedule.chain.break_at(next, KeyCause::Repair);
         let rtt = self.wire.srtt();
-        self.wire.restart(cx, rtt);
+        self.wire.restart(cx, rtt, None);
         self.wire.breaker.restart(cx.now);
         self.feedback.restart(cx.now);
         if !self.config.greets {

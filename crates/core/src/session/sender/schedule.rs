@@ -20,8 +20,9 @@ pub(super) struct Schedule {
     pub(super) chain: ReferenceChain,
     /// Departure time of the last packet of the newest key frame; `None` until it has left.
     key_left: Option<Time>,
-    /// Frame that is sent as a probe, even if late.
+    /// Frame that is sent as a probe, even if late, and number of consecutive ones.
     probe: Option<u64>,
+    pub(super) probes: u32,
     config: Arc<SenderConfig>,
 }
 
@@ -45,6 +46,7 @@ impl Schedule {
             chain: ReferenceChain::default(),
             key_left: None,
             probe: None,
+            probes: 0,
             config: Arc::clone(config),
         }
     }
@@ -77,6 +79,7 @@ impl Schedule {
         if next.ahead >= MAX_BACKLOG || late && !probe {
             return None;
         }
+        self.probes = if probe { self.probes + 1 } else { 0 };
         if probe {
             self.probe = Some(next.frame);
         }

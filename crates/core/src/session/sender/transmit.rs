@@ -163,7 +163,7 @@ impl MediaSender {
 
     /// Writes the next packet of the stream, if it is due.
     fn write_data(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        let is_open = self.phase == Phase::Open && self.wire.pacer.is_open(cx.now);
+        let is_open = self.phase == Phase::Open && self.wire.departs() <= cx.now;
         if !is_open || !self.has_packets() {
             return None;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::delay_budget::{DelayBudget, FixedDelays, REPAIR};
 use super::frames::HEADERS;
-use crate::control::{Change, Context, Ecn, RateControl, Report, Spacing, Target};
+use crate::control::{Change, Context, Ecn, Prior, RateControl, Report, Spacing, Target};
 use crate::delay_bound::PlannerConfig;
 use crate::random::unit;
 use crate::session::breaker::{Breaker, ReportView};
@@ -271,9 +271,24 @@ impl Wire {
     }
 
     /// Whether a stream without a frame in time needs a probe: it has not begun, or nothing was
-    /// sent for [`PROBE_PAUSE`], and only arrivals can show that the path has improved.
+    /// sent for [`PROBE_PAUSE`] and a round trip, and only arrivals can show that the path has improved.
     pub(super) fn is_idle(&self, now: Time) -> bool {
-        self.first_media.is_none() || now.since(self.last_media) >= PROBE_PAUSE
+        self.first_media.is_none() || now >= self.last_media + self.longest_pause()
+    }
+
+    fn longest_pause(&self) -> Duration {
+        PROBE_PAUSE + self.one_way() * 2
+    }
+
+    /// Departure of the next packet. Whatever the rate is, a sender that waits for no report sends one after
+    /// the longest pause.
+    pub(super) fn departs(&self) -> Time {
+        let paced = self.pacer.next();
+        if self.peer.is_per_packet() && self.history.in_flight() == Bytes::ZERO {
+            paced.min(self.last_media + self.longest_pause())
+        } else {
+            paced
+        }
     }
 
     /// ECN field of the next data packet.
@@ -437,11 +452,22 @@ impl Wire {
     }
 
     /// Resets all path estimates except a new round-trip sample, without which the first packets
-    /// would leave at one per second.
-    pub(super) fn forget_path(&mut self, cx: &mut Context<'_>, rtt: Duration) {
+    /// would leave at one per second. `carried` is a rate that the same path has carried.
+    pub(super) fn forget_path(
+        &mut self,
+        cx: &mut Context<'_>,
+        rtt: Duration,
+        carried: Option<Rate>,
+    ) {
+        let confidence = 1.0;
+        let prior = carried.map(|rate| Prior {
+            rate: rate.min(self.config.rates.1),
+            rtt,
+            confidence,
+        });
         let route = Change::Path {
             packet_size: self.config.packet_size,
-            prior: None,
+            prior,
         };
         self.control.on_change(cx, &route);
         self.report_rtt(cx, rtt);
@@ -451,12 +477,13 @@ impl Wire {
 
     /// As [`forget_path`](Self::forget_path). The receiver may be another one, with another kind of
     /// feedback.
-    pub(super) fn restart(&mut self, cx: &mut Context<'_>, rtt: Duration) {
-        self.forget_path(cx, rtt);
+    pub(super) fn restart(&mut self, cx: &mut Context<'_>, rtt: Duration, carried: Option<Rate>) {
+        self.forget_path(cx, rtt, carried);
         self.history.forget_reporters();
         self.reports.restart();
         self.breaker.set_interval(SLOW_REPORTS);
         (self.peer, self.first_media) = (Peer::Unknown, None);
+        self.on_rate(cx.now);
     }
 }
 
@@ -479,9 +506,9 @@ fn bounded(
     control.with_bound(planner, bound)
 }
 
-/// Maximum pause of a stream that has no frame in time: a minimal key frame of two packets per
-/// second is 20 kb/s.
-const PROBE_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum pause of a stream that has no frame in time, beyond a round trip: a minimal key frame of two
+/// packets is 40 kb/s.
+const PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// Round-trip time assumed before the first sample.
 const GUESSED_RTT: Duration = Duration::from_millis(100);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);

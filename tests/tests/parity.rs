@@ -25,9 +25,10 @@ use tidegate_live::emulator::{
     Arrival, Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host,
 };
 
-/// Two links forward: a drop-tail queue with capacity steps, stalls, outages, loss and reordering
-/// jitter, followed by RED with ECN. One link back. Steps and outages repeat every second, since
-/// the start of the traffic on a busy machine is unpredictable.
+/// Two links forward: a drop-tail queue with capacity steps, stalls, outages, loss over time and
+/// reordering jitter, followed by RED with ECN. One link back, whose delay varies over time. Steps
+/// and outages repeat every second, since the start of the traffic on a busy machine is
+/// unpredictable.
 fn network() -> NetworkConfig {
     let ms = Time::from_millis;
     let second = |s| {
@@ -47,7 +48,7 @@ fn network() -> NetworkConfig {
         capacity: Capacity::Steps(Steps::new(&steps).unwrap()),
         queue: QueueConfig::DropTail(DropTailConfig::packets(40)),
         outages: (0..LIMIT.as_secs()).map(outage).collect(),
-        loss: LossConfig::Bernoulli(0.01),
+        loss: LossConfig::Steps(Steps::new(&over_time(0.002, 0.05)).unwrap()),
         delay: Duration::from_millis(7),
         jitter: Some(JitterConfig {
             spread: Spread::Uniform {
@@ -74,6 +75,7 @@ fn network() -> NetworkConfig {
         capacity: Capacity::Fixed(Rate::kbps(1_000)),
         queue: QueueConfig::DropTail(DropTailConfig::bytes(Bytes(3_000))),
         delay: Duration::from_millis(20),
+        delay_variation: Some(Steps::new(&over_time(Duration::ZERO, VARIATION)).unwrap()),
         ..LinkConfig::default()
     };
     let named = |name: &str, config| NamedLink {
@@ -88,6 +90,15 @@ fn network() -> NetworkConfig {
         ],
         routes: vec![vec![LinkId(0), LinkId(1)], vec![LinkId(2)]],
     }
+}
+
+/// Two values in turn, for 100 ms each.
+fn over_time<T: Copy>(even: T, odd: T) -> Vec<(Time, T)> {
+    let value = |n: u64| if n.is_multiple_of(2) { even } else { odd };
+    let steps = 0..10 * LIMIT.as_secs();
+    steps
+        .map(|n| (Time::from_millis(100 * n), value(n)))
+        .collect()
 }
 
 struct Run {
@@ -231,6 +242,11 @@ fn assert_equal_outcomes(run: &Run) {
         .iter()
         .map(|d| (d.at, d.packet.id, d.packet.ecn))
         .collect();
+    let back = deliveries.iter().filter(|d| d.packet.route == RouteId(1));
+    let delays: Vec<_> = back.map(|d| d.at.since(d.packet.at)).collect();
+    let range = delays.iter().min().zip(delays.iter().max());
+    let (least, most) = range.expect("packets came back");
+    assert!(*most >= *least + VARIATION, "{least:?} to {most:?}");
     let logical = |d: &Departure| (d.at, d.id, d.ecn);
     let emulated: Vec<_> = run.log.departures.iter().map(logical).collect();
     assert_eq!(emulated, expected);
@@ -267,5 +283,6 @@ fn assert_capture_matches(run: &Run) {
 }
 
 const LIMIT: Duration = Duration::from_secs(20);
+const VARIATION: Duration = Duration::from_millis(10);
 const PACKETS: u64 = 3_000;
 const PORT: u16 = 5_000;

@@ -23,8 +23,11 @@ pub use connection::Connection;
 pub struct Hop {
     /// Capacity over time.
     pub service: Service,
-    /// One-way propagation delay.
+    /// One-way propagation delay; its minimum if it varies.
     pub delay: Duration,
+    /// Delay above that, each with the time from which it applies. The first time is zero, and the
+    /// last delay applies to the end. Empty if the delay is constant.
+    pub variation: Vec<(Time, Duration)>,
     /// Half-open outage periods, in order and disjoint. A packet whose transmission ends in one is
     /// lost.
     pub outages: Vec<(Time, Time)>,
@@ -107,8 +110,27 @@ impl FloorSender {
 fn pass(road: &mut [Server<'_>], sent: Time, size: Bytes) -> Option<Time> {
     road.iter_mut().try_fold(sent, |at, server| {
         let finished = server.serve(at, size)?;
-        Some(finished + server.hop.delay)
+        Some(server.hop.arrival(finished))
     })
+}
+
+impl Hop {
+    /// Arrival of a packet whose transmission ends at `finished`. The sender lets it end later if
+    /// the delay falls by more than the wait.
+    fn arrival(&self, finished: Time) -> Time {
+        let next = self
+            .variation
+            .partition_point(|(from, _)| *from <= finished);
+        let now = next
+            .checked_sub(1)
+            .map_or(Duration::ZERO, |now| self.variation[now].1);
+        let later = self.variation[next..].iter();
+        let best = later
+            .take_while(|(from, _)| *from < finished + now)
+            .map(|(from, extra)| *from + *extra)
+            .min();
+        best.unwrap_or(Time::FAR).min(finished + now) + self.delay
+    }
 }
 
 /// State of a link after the packets sent so far.

@@ -9,6 +9,7 @@ use super::queue::{
     CoDelFault, DropTailConfig, DualPi2Fault, FqCoDelFault, PriorityConfig, QueueConfig, RedFault,
 };
 use super::rate::Capacity;
+use super::steps::Steps;
 use crate::units::Rate;
 
 /// Parameters of a [`Link`](super::Link).
@@ -24,6 +25,9 @@ pub struct LinkConfig {
     pub loss: LossConfig,
     /// Propagation delay.
     pub delay: Duration,
+    /// Delay over time, added to the propagation delay: the delay variation of RFC 5481, relative to
+    /// the minimum. A packet has that of the time at which its transmission ends.
+    pub delay_variation: Option<Steps<Duration>>,
     /// Delay variation per packet, added to the propagation delay.
     pub jitter: Option<JitterConfig>,
     /// Treatment of packets of lower effort at the entrance.
@@ -55,6 +59,7 @@ impl Default for LinkConfig {
             outages: Vec::new(),
             loss: LossConfig::NONE,
             delay: Duration::ZERO,
+            delay_variation: None,
             jitter: None,
             lower_effort: LowerEffortPolicy::Honour,
         }

@@ -6,6 +6,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rand_pcg::Pcg64Mcg;
 
+use super::config::LinkConfig;
+use super::steps::StepReader;
 use crate::random::unit;
 use crate::units::{Time, nanos};
 
@@ -70,6 +72,7 @@ pub enum JitterFault {
 #[derive(Debug)]
 pub(super) struct Wire<T> {
     delay: u64,
+    variation: Option<StepReader<Duration>>,
     jitter: Option<Jitter>,
     way: Way<T>,
 }
@@ -78,10 +81,10 @@ pub(super) struct Wire<T> {
 enum Way<T> {
     /// Constant delay: in order of departure.
     Ordered(VecDeque<(Time, T)>),
-    Jittered(Mixed<T>),
+    Varied(Mixed<T>),
 }
 
-/// Packets in propagation with jitter, by arrival time.
+/// Packets in propagation at varying delays, by arrival time.
 #[derive(Debug)]
 struct Mixed<T> {
     /// The second field is the order of transmission, which breaks ties.
@@ -93,9 +96,10 @@ struct Mixed<T> {
 }
 
 impl<T: Ord> Mixed<T> {
-    /// `soonest` is the arrival time without jitter, `served` the transmission time in ns.
-    fn push(&mut self, flow: u32, soonest: Time, served: u64, drawn: u64, packet: T) {
-        let mut out = later(soonest, drawn);
+    /// `soonest` is the arrival time at the least delay, `extra` the delay above that and `served`
+    /// the transmission time, both in ns.
+    fn push(&mut self, flow: u32, soonest: Time, served: u64, extra: u64, packet: T) {
+        let mut out = later(soonest, extra);
         if let Some(last) = &mut self.last {
             // Later transmissions begin after the end of this one. An arrival before `soonest`
             // therefore constrains no later packet.
@@ -111,28 +115,34 @@ impl<T: Ord> Mixed<T> {
 }
 
 impl<T: Copy + Ord> Wire<T> {
-    /// Empty wire without jitter.
+    /// Empty wire with constant delay.
     pub(super) fn even(delay: Duration) -> Self {
         Self {
             delay: nanos(delay),
+            variation: None,
             jitter: None,
             way: Way::Ordered(VecDeque::new()),
         }
     }
 
-    /// Empty wire. `rng` is the random stream of the link.
-    pub(super) fn new(delay: Duration, jitter: Option<JitterConfig>, rng: Pcg64Mcg) -> Self {
+    /// Empty wire. `rng` is the random stream of the link. Without jitter, packets of a flow stay in
+    /// order while the delay varies.
+    pub(super) fn new(config: &LinkConfig, rng: Pcg64Mcg) -> Self {
+        let even = config.jitter.is_none() && config.delay_variation.is_none();
+        let reorder = config.jitter.is_some_and(|jitter| jitter.reorder);
         Self {
-            delay: nanos(delay),
-            way: match jitter {
-                None => Way::Ordered(VecDeque::new()),
-                Some(JitterConfig { reorder, .. }) => Way::Jittered(Mixed {
+            delay: nanos(config.delay),
+            variation: config.delay_variation.clone().map(StepReader::new),
+            way: if even {
+                Way::Ordered(VecDeque::new())
+            } else {
+                Way::Varied(Mixed {
                     heap: BinaryHeap::new(),
                     sent: 0,
                     last: (!reorder).then(Vec::new),
-                }),
+                })
             },
-            jitter: jitter.map(|config| Jitter {
+            jitter: config.jitter.map(|config| Jitter {
                 spread: config.spread,
                 rng,
             }),
@@ -144,21 +154,21 @@ impl<T: Copy + Ord> Wire<T> {
         Duration::from_nanos(self.delay)
     }
 
-    /// Extra delay of the next packet, in ns. Called once per packet, lost packets included, so
+    /// Jitter of the next packet, in ns. Called once per packet, lost packets included, so
     /// that a loss does not shift the random numbers of other packets.
     #[inline]
     pub(super) fn draw(&mut self) -> u64 {
         self.jitter.as_mut().map_or(0, Jitter::draw)
     }
 
-    /// Sends a packet at `at`, no earlier than its predecessor. For a wire without jitter only.
+    /// Sends a packet at `at`, no earlier than its predecessor. For a wire with constant delay only.
     #[inline]
     pub(super) fn send(&mut self, at: Time, packet: T) {
         self.push(at, 0, 0, || 0, packet);
     }
 
-    /// Sends a packet at `at` with its extra delay `drawn`, in ns. Its transmission took `served`
-    /// ns and began after its predecessor was sent. `flow` is called with jitter only.
+    /// Sends a packet at `at` with its jitter `drawn`, in ns. Its transmission took `served` ns and
+    /// began after its predecessor was sent. `flow` is called with varying delay only.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -171,7 +181,11 @@ impl<T: Copy + Ord> Wire<T> {
         let soonest = later(at, self.delay);
         match &mut self.way {
             Way::Ordered(list) => list.push_back((soonest, packet)),
-            Way::Jittered(mixed) => mixed.push(flow(), soonest, served, drawn, packet),
+            Way::Varied(mixed) => {
+                let variation = self.variation.as_mut().map(|steps| nanos(steps.at(at)));
+                let extra = drawn.saturating_add(variation.unwrap_or(0));
+                mixed.push(flow(), soonest, served, extra, packet);
+            }
         }
     }
 
@@ -179,7 +193,7 @@ impl<T: Copy + Ord> Wire<T> {
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, T)> {
         match &mut self.way {
             Way::Ordered(list) => list.pop_front_if(|(at, _)| *at <= now),
-            Way::Jittered(Mixed { heap, .. }) => {
+            Way::Varied(Mixed { heap, .. }) => {
                 let Reverse((at, _, packet)) = *heap.peek().filter(|next| next.0.0 <= now)?;
                 heap.pop();
                 Some((at, packet))
@@ -195,7 +209,7 @@ impl<T: Copy + Ord> Wire<T> {
                 Some((at, _)) => Some(*at),
                 None => next.map(|at| later(at, self.delay)),
             },
-            Way::Jittered(Mixed { heap, .. }) => {
+            Way::Varied(Mixed { heap, .. }) => {
                 let next = next.map(|at| later(at, self.delay));
                 let first = heap.peek().map(|first| first.0.0);
                 first.into_iter().chain(next).min()
@@ -254,6 +268,7 @@ fn later(at: Time, nanos: u64) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Steps;
     use crate::random::Seed;
 
     fn ms(ms: u64) -> Duration {
@@ -313,12 +328,22 @@ mod tests {
         u64::from(i % 2) * 700_000
     }
 
+    /// A wire with a delay of 5 ms.
+    fn wire(jitter: JitterConfig) -> Wire<u32> {
+        let config = LinkConfig {
+            delay: ms(5),
+            jitter: Some(jitter),
+            ..LinkConfig::default()
+        };
+        Wire::new(&config, Seed(1).stream("link/l/jitter"))
+    }
+
     fn arrivals(reorder: bool) -> Vec<(Time, u32)> {
         let jitter = JitterConfig {
             spread: Spread::Uniform { max: ms(10) },
             reorder,
         };
-        let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
+        let mut wire = wire(jitter);
         for i in 0..100 {
             let drawn = wire.draw();
             wire.push(
@@ -367,7 +392,7 @@ mod tests {
             spread: Spread::Uniform { max: ms(10) },
             reorder: false,
         };
-        let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
+        let mut wire = wire(jitter);
         wire.push(Time::ZERO, 0, 4_000_000, || 7, 0);
         let first = Time::from_millis(9);
         assert_eq!(wire.pop(first), Some((first, 0)));
@@ -381,10 +406,42 @@ mod tests {
             spread: Spread::Uniform { max: ms(10) },
             reorder: true,
         };
-        let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
+        let mut wire = wire(jitter);
         wire.push(Time::ZERO, 0, 9_000_000, || 0, 0);
         assert_eq!(wire.next_departure(None), Some(Time::from_millis(14)));
         let next = wire.next_departure(Some(Time::from_millis(2)));
         assert_eq!(next, Some(Time::from_millis(7)));
+    }
+
+    /// The delay rises by 20 ms at 10 ms and falls again at 12 ms.
+    #[test]
+    fn a_falling_delay_keeps_the_order_of_a_flow() {
+        let (at, none) = (Time::from_millis, Duration::ZERO);
+        let steps = [(at(0), none), (at(10), ms(20)), (at(12), none)];
+        let config = LinkConfig {
+            delay: ms(5),
+            delay_variation: Some(Steps::new(&steps).unwrap()),
+            ..LinkConfig::default()
+        };
+        let mut wire = Wire::new(&config, Seed(1).stream("link/l/jitter"));
+        for (id, (sent, flow)) in [(9, 0), (10, 0), (11, 1), (12, 0), (13, 0), (13, 2), (40, 0)]
+            .into_iter()
+            .enumerate()
+        {
+            let drawn = wire.draw();
+            wire.push(at(sent), 1_000_000, drawn, || flow, id);
+        }
+        let arrived: Vec<_> = std::iter::from_fn(|| wire.pop(Time::FAR)).collect();
+        let arrived: Vec<_> = arrived.iter().map(|(out, id)| (*id, *out)).collect();
+        let expected = [
+            (0, 14),
+            (5, 18),
+            (1, 35),
+            (2, 36),
+            (3, 36),
+            (4, 37),
+            (6, 45),
+        ];
+        assert_eq!(arrived, expected.map(|(id, out)| (id, at(out))));
     }
 }

@@ -57,9 +57,9 @@ impl GeneralLink {
             in_service: None,
             free_at: Time::FAR,
             outages,
-            loss: Loss::new(config.loss, stream("loss")),
+            loss: Loss::new(&config.loss, stream("loss")),
             policy: config.lower_effort,
-            wire: Wire::new(config.delay, config.jitter, stream("jitter")),
+            wire: Wire::new(config, stream("jitter")),
             latest: Time::ZERO,
             stats: LinkStats::default(),
             busy: 0,
@@ -287,7 +287,7 @@ impl GeneralLink {
         let served = end.as_nanos() - start.as_nanos();
         self.busy += served;
         // Drawn in any case: an outage must not shift the random numbers of later packets.
-        let lost = self.loss.loses();
+        let lost = self.loss.loses(end);
         let jitter = self.wire.draw();
         if lost || self.outages.covers(end) {
             return self.drop_after_transmission(store, end, &held);

@@ -1,14 +1,16 @@
-//! Packet loss: independent, in bursts, or periodic.
+//! Packet loss: independent, in bursts, periodic, or over time.
 
 use core::fmt;
 use core::num::NonZeroU32;
 
 use rand_pcg::Pcg64Mcg;
 
+use super::steps::{StepReader, Steps};
 use crate::random::unit;
+use crate::units::Time;
 
 /// Packet loss behind the transmitter.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum LossConfig {
     /// Independent loss with this probability, in 0..=1.
     Bernoulli(f64),
@@ -16,13 +18,16 @@ pub enum LossConfig {
     Every(NonZeroU32),
     /// Loss in bursts.
     GilbertElliott(GilbertElliott),
+    /// Independent loss with a probability that changes over time. A packet is subject to that of
+    /// the time at which its transmission ends.
+    Steps(Steps<f64>),
 }
 
 impl LossConfig {
     /// No loss.
     pub const NONE: Self = Self::Bernoulli(0.0);
 
-    /// Long-term loss ratio, in 0..=1.
+    /// Long-term loss ratio, in 0..=1. For steps, the mean over time until the last step.
     pub fn mean(&self) -> f64 {
         match self {
             Self::Bernoulli(probability) => *probability,
@@ -30,6 +35,16 @@ impl LossConfig {
             Self::GilbertElliott(model) => {
                 let bad = model.bad_share();
                 (1.0 - bad) * model.loss_good + bad * model.loss_bad
+            }
+            Self::Steps(steps) => {
+                let all = steps.as_slice();
+                let [(_, only)] = all else {
+                    let end = all[all.len() - 1].0.since(Time::ZERO).as_secs_f64();
+                    let span =
+                        |pair: &[(Time, f64)]| pair[0].1 * pair[1].0.since(pair[0].0).as_secs_f64();
+                    return all.windows(2).map(span).sum::<f64>() / end;
+                };
+                *only
             }
         }
     }
@@ -40,12 +55,13 @@ impl LossConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), LossFault> {
-        let shares = match *self {
-            Self::Bernoulli(probability) => [probability, 0.0, 0.0, 0.0],
-            Self::Every(_) => return Ok(()),
+        let shares = match self {
+            Self::Bernoulli(probability) => vec![*probability],
+            Self::Every(_) => Vec::new(),
             Self::GilbertElliott(model) => {
-                [model.to_bad, model.to_good, model.loss_good, model.loss_bad]
+                vec![model.to_bad, model.to_good, model.loss_good, model.loss_bad]
             }
+            Self::Steps(steps) => steps.as_slice().iter().map(|(_, share)| *share).collect(),
         };
         match shares.into_iter().find(|x| !(0.0..=1.0).contains(x)) {
             Some(x) => Err(LossFault::Probability(x)),
@@ -154,13 +170,17 @@ pub(super) enum Loss {
         bad: bool,
         rng: Pcg64Mcg,
     },
+    Steps {
+        probability: StepReader<f64>,
+        rng: Pcg64Mcg,
+    },
 }
 
 impl Loss {
     /// `rng` is the random stream of the link. A two-state channel starts in its stationary
     /// distribution.
-    pub(super) fn new(config: LossConfig, mut rng: Pcg64Mcg) -> Self {
-        match config {
+    pub(super) fn new(config: &LossConfig, mut rng: Pcg64Mcg) -> Self {
+        match *config {
             LossConfig::Bernoulli(probability) if probability > 0.0 => {
                 Self::Bernoulli { probability, rng }
             }
@@ -174,13 +194,17 @@ impl Loss {
                 bad: unit(&mut rng) < model.bad_share(),
                 rng,
             },
+            LossConfig::Steps(ref steps) => Self::Steps {
+                probability: StepReader::new(steps.clone()),
+                rng,
+            },
         }
     }
 
-    /// Whether the next packet is lost. Each call draws the same number of random values, so that
-    /// the loss of a packet does not depend on earlier outcomes.
+    /// Whether the next packet, whose transmission ends at `at`, is lost. Each call draws the same
+    /// number of random values, so that the loss of a packet does not depend on earlier outcomes.
     #[inline]
-    pub(super) fn loses(&mut self) -> bool {
+    pub(super) fn loses(&mut self, at: Time) -> bool {
         match self {
             Self::None => false,
             Self::Bernoulli { probability, rng } => unit(rng) < *probability,
@@ -203,6 +227,7 @@ impl Loss {
                 };
                 dice < lost
             }
+            Self::Steps { probability, rng } => unit(rng) < probability.at(at),
         }
     }
 }
@@ -212,10 +237,11 @@ mod tests {
     use super::*;
     use crate::random::Seed;
 
-    fn losses(config: LossConfig, packets: usize) -> Vec<bool> {
+    fn losses(config: &LossConfig, packets: usize) -> Vec<bool> {
         assert_eq!(config.check(), Ok(()));
         let mut loss = Loss::new(config, Seed(3).stream("link/l/loss"));
-        (0..packets).map(|_| loss.loses()).collect()
+        let at = |n| Time::from_millis(n as u64);
+        (0..packets).map(|n| loss.loses(at(n))).collect()
     }
 
     fn count(list: &[bool]) -> usize {
@@ -224,7 +250,7 @@ mod tests {
 
     #[test]
     fn bernoulli_loss_has_the_configured_ratio() {
-        let share = |p| count(&losses(LossConfig::Bernoulli(p), 100_000));
+        let share = |p| count(&losses(&LossConfig::Bernoulli(p), 100_000));
         assert_eq!((share(0.0), share(1.0)), (0, 100_000));
         // Four standard deviations of a binomial distribution with p = 0.02 are 177.
         assert!(share(0.02).abs_diff(2_000) < 177, "{}", share(0.02));
@@ -234,9 +260,9 @@ mod tests {
     fn periodic_loss_drops_every_nth_packet() {
         let config = LossConfig::Every(NonZeroU32::new(3).unwrap());
         let expected = [false, false, true, false, false, true, false];
-        assert_eq!(losses(config, 7), expected);
+        assert_eq!(losses(&config, 7), expected);
         assert!((config.mean() - 1.0 / 3.0).abs() < 1e-15);
-        assert_eq!(count(&losses(LossConfig::Every(NonZeroU32::MIN), 5)), 5);
+        assert_eq!(count(&losses(&LossConfig::Every(NonZeroU32::MIN), 5)), 5);
     }
 
     #[test]
@@ -245,7 +271,7 @@ mod tests {
             let model = GilbertElliott::bursts(mean, burst).unwrap();
             let config = LossConfig::GilbertElliott(model);
             assert!((config.mean() - mean).abs() < 1e-12);
-            let list = losses(config, 1_000_000);
+            let list = losses(&config, 1_000_000);
             let starts = list.windows(2).filter(|w| !w[0] && w[1]).count();
             let (share, length) = (
                 count(&list) as f64 / 1e6,
@@ -268,16 +294,34 @@ mod tests {
         let config = LossConfig::GilbertElliott(model);
         // A quarter of the packets find the channel bad.
         assert!((config.mean() - (0.75 * 0.01 + 0.25 * 0.5)).abs() < 1e-12);
-        let share = count(&losses(config, 1_000_000)) as f64 / 1e6;
+        let share = count(&losses(&config, 1_000_000)) as f64 / 1e6;
         assert!((share / config.mean() - 1.0).abs() < 0.03, "{share}");
         // The channel is stationary from its first packet on.
         let first = |seed| {
-            let mut loss = Loss::new(config, Seed(seed).stream("link/l/loss"));
-            u32::from(loss.loses())
+            let mut loss = Loss::new(&config, Seed(seed).stream("link/l/loss"));
+            u32::from(loss.loses(Time::ZERO))
         };
         // Four standard deviations of a binomial distribution with p = 0.1325, n = 10,000 are 136.
         let lost: u32 = (0..10_000).map(first).sum();
         assert!(lost.abs_diff(1_325) < 136, "{lost}");
+    }
+
+    #[test]
+    fn loss_over_time_has_the_ratio_of_each_step() {
+        let ms = Time::from_millis;
+        let steps = [(ms(0), 0.0), (ms(20_000), 0.3), (ms(60_000), 1.0)];
+        let config = LossConfig::Steps(Steps::new(&steps).unwrap());
+        // A packet per millisecond.
+        let list = losses(&config, 70_000);
+        assert_eq!(count(&list[..20_000]), 0);
+        // Four standard deviations of a binomial distribution with p = 0.3, n = 40,000 are 367.
+        let middle = count(&list[20_000..60_000]);
+        assert!(middle.abs_diff(12_000) < 367, "{middle}");
+        assert_eq!(count(&list[60_000..]), 10_000);
+        assert!((config.mean() - 0.2).abs() < 1e-12);
+        let over = Steps::new(&[(ms(0), 0.5), (ms(1), 1.5)]).unwrap();
+        let over = LossConfig::Steps(over);
+        assert_eq!(over.check(), Err(LossFault::Probability(1.5)));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod queue;
 mod rate;
 mod standalone;
 mod stats;
+mod steps;
 #[cfg(test)]
 mod testing;
 
@@ -34,8 +35,9 @@ pub use queue::{
     FqCoDelConfig, FqCoDelFault, Limit, PriorityConfig, QueueConfig, RedAdaptation, RedConfig,
     RedFault, RedUnit,
 };
-pub use rate::{Capacity, Steps, StepsError, Trace, TraceError, Transmitter};
+pub use rate::{Capacity, Trace, TraceError, Transmitter};
 pub use standalone::{FlowCounts, Link, LinkStats, Queued};
+pub use steps::{Steps, StepsError};
 
 /// A packet as seen by the link models. The payload is opaque to them.
 pub trait Packet: Debug {

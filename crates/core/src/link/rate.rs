@@ -4,6 +4,7 @@ use core::num::ParseIntError;
 use core::time::Duration;
 use std::sync::Arc;
 
+use super::steps::Steps;
 use crate::units::{Bytes, Rate, Time};
 
 /// The capacity of a link over time.
@@ -14,7 +15,7 @@ pub enum Capacity {
     /// Constant rate.
     Fixed(Rate),
     /// Piecewise constant rate. Zero is a stall: the packet in transmission waits.
-    Steps(Steps),
+    Steps(Steps<Rate>),
     /// Recorded transmission opportunities.
     Trace(Trace),
 }
@@ -25,7 +26,7 @@ impl Capacity {
         match self {
             Self::Unlimited => None,
             Self::Fixed(rate) => Some(*rate),
-            Self::Steps(steps) => Some(steps.steps[steps.index(at)].1),
+            Self::Steps(steps) => Some(steps.at(at)),
             Self::Trace(trace) => {
                 let (from, to) = (at.before(TRACE_WINDOW / 2), at + TRACE_WINDOW / 2);
                 Some(trace.offered(from, to) / to.since(from))
@@ -50,7 +51,7 @@ impl Capacity {
             Self::Unlimited => None,
             Self::Fixed(rate) => Some(*rate),
             Self::Steps(steps) => {
-                let moving = steps.steps.iter().find(|(_, rate)| *rate > Rate::ZERO);
+                let moving = steps.as_slice().iter().find(|(_, rate)| *rate > Rate::ZERO);
                 Some(moving.map_or(Rate::ZERO, |(_, rate)| *rate))
             }
             Self::Trace(trace) => {
@@ -60,47 +61,17 @@ impl Capacity {
     }
 }
 
-/// Rates, each valid until the next step. The last one is valid forever.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Steps {
-    steps: Arc<[(Time, Rate)]>,
-}
-
-impl Steps {
-    /// Steps in order of time.
-    ///
-    /// # Errors
-    ///
-    /// The list is empty, the first step is not at time zero, or a step is not later than its
-    /// predecessor.
-    pub fn new(steps: &[(Time, Rate)]) -> Result<Self, StepsError> {
-        match steps.first() {
-            None => return Err(StepsError::Empty),
-            Some((at, _)) if *at > Time::ZERO => {
-                return Err(StepsError::StartMissing { first: *at });
-            }
-            Some(_) => {}
-        }
-        if let Some(i) = steps.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
-            return Err(StepsError::NotAscending { index: i + 1 });
-        }
-        Ok(Self {
-            steps: steps.into(),
-        })
-    }
-
-    fn index(&self, at: Time) -> usize {
-        self.steps.partition_point(|(from, _)| *from <= at) - 1
-    }
-
+/// A rate of zero is a stall.
+impl Steps<Rate> {
     /// Integrates over the steps. Work is in bits times 10⁹, so that rate times nanoseconds is an
     /// integer: 2^64 bytes are below 2^97, rate times time below 2^128.
     fn serve(&self, start: Time, size: Bytes) -> Option<Time> {
+        let steps = self.as_slice();
         let mut left = work(size);
         let mut from = start;
         for i in self.index(start).. {
-            let rate = u128::from(self.steps[i].1.as_bps());
-            let until = self.steps.get(i + 1).map(|(at, _)| *at);
+            let rate = u128::from(steps[i].1.as_bps());
+            let until = steps.get(i + 1).map(|(at, _)| *at);
             let fits = until.map(|until| rate * until.since(from).as_nanos());
             if fits.is_none_or(|fits| left <= fits) {
                 let end = u128::from(from.as_nanos()) + left.checked_div_ceil(rate)?;
@@ -113,12 +84,13 @@ impl Steps {
     }
 
     fn offered(&self, from: Time, to: Time) -> Bytes {
+        let steps = self.as_slice();
         let mut sum = 0_u128;
         let mut at = from;
         for i in self.index(from).. {
-            let next = self.steps.get(i + 1).map_or(Time::FAR, |(at, _)| *at);
+            let next = steps.get(i + 1).map_or(Time::FAR, |(at, _)| *at);
             let end = next.min(to);
-            let piece = u128::from(self.steps[i].1.as_bps()) * end.since(at).as_nanos();
+            let piece = u128::from(steps[i].1.as_bps()) * end.since(at).as_nanos();
             sum = sum.saturating_add(piece);
             if next >= to {
                 break;
@@ -127,29 +99,6 @@ impl Steps {
         }
         Bytes(u64::try_from(sum / work(Bytes(1))).unwrap_or(u64::MAX))
     }
-}
-
-/// Invalid list of steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StepsError {
-    /// There is no step.
-    #[error("the capacity has no steps: give at least one at time 0")]
-    Empty,
-    /// The step is not later than its predecessor.
-    #[error(
-        "step {index} of the capacity is not later than the previous one: sort the steps and \
-         give each time once"
-    )]
-    NotAscending {
-        /// Index of the step, from zero.
-        index: usize,
-    },
-    /// The first step is not at time zero.
-    #[error("the first step of the capacity is at {first:?}: add one at time 0")]
-    StartMissing {
-        /// Time of the first step.
-        first: Time,
-    },
 }
 
 /// Transmission opportunities of up to 1500 bytes each, in the format of mahimahi. A line is the

@@ -1,5 +1,6 @@
 //! Packets and link configurations for the tests of this module.
 
+use core::fmt::Debug;
 use core::time::Duration;
 
 use proptest::prelude::*;
@@ -99,17 +100,33 @@ pub(super) fn link_config() -> impl Strategy<Value = LinkConfig> {
         list.collect()
     });
     let delay = prop_oneof![Just(0), 1..60_000_000_u64].prop_map(Duration::from_nanos);
-    (capacity(), queue(), outages, loss(), delay, jitter()).prop_map(
-        |(capacity, queue, outages, loss, delay, jitter)| LinkConfig {
-            capacity,
-            queue,
-            outages,
-            loss,
-            delay,
-            jitter,
-            ..LinkConfig::default()
-        },
+    let variation = prop::option::of(steps(0..30_000_000_u64)).prop_map(|steps| {
+        let steps = steps?
+            .into_iter()
+            .map(|(at, extra)| (at, Duration::from_nanos(extra)));
+        Steps::new(&steps.collect::<Vec<_>>()).ok()
+    });
+    (
+        capacity(),
+        queue(),
+        outages,
+        loss(),
+        delay,
+        variation,
+        jitter(),
     )
+        .prop_map(
+            |(capacity, queue, outages, loss, delay, delay_variation, jitter)| LinkConfig {
+                capacity,
+                queue,
+                outages,
+                loss,
+                delay,
+                delay_variation,
+                jitter,
+                ..LinkConfig::default()
+            },
+        )
 }
 
 fn capacity() -> impl Strategy<Value = Capacity> {
@@ -133,6 +150,18 @@ fn capacity() -> impl Strategy<Value = Capacity> {
     ]
 }
 
+/// One to five steps, up to 50 ms apart.
+fn steps<T: Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<(Time, T)>> {
+    prop::collection::vec((1..50_u64, value), 1..6).prop_map(|list| {
+        let mut at = 0;
+        let step = |(n, (gap, value))| {
+            at += if n == 0 { 0 } else { gap };
+            (Time::from_millis(at), value)
+        };
+        list.into_iter().enumerate().map(step).collect()
+    })
+}
+
 fn loss() -> impl Strategy<Value = LossConfig> {
     prop_oneof![
         Just(LossConfig::NONE),
@@ -141,6 +170,7 @@ fn loss() -> impl Strategy<Value = LossConfig> {
         (0.0..0.3, 1.0..5.0).prop_map(|(mean, burst)| {
             LossConfig::GilbertElliott(GilbertElliott::bursts(mean, burst).unwrap())
         }),
+        steps(0.0..1.0).prop_map(|list| LossConfig::Steps(Steps::new(&list).unwrap())),
     ]
 }
 

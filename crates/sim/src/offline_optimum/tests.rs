@@ -20,6 +20,7 @@ fn hop(service: Service) -> Hop {
     Hop {
         service,
         delay: ms(40),
+        variation: Vec::new(),
         outages: Vec::new(),
         queue: None,
     }
@@ -164,6 +165,18 @@ fn every_hop_counts() {
     // 5.32 ms and 2.66 ms of transmission, 80 ms of propagation.
     assert_eq!(tight(87_979).savable(&path, &captures(1)), [false]);
     assert_eq!(tight(87_980).savable(&path, &captures(1)), [true]);
+}
+
+/// The delay rises from 40 to 540 ms between 10 and 11 s. A packet sent after 11 s arrives before one
+/// sent until then, so the frames from 10.64 s on wait.
+#[test]
+fn a_rise_of_the_delay_costs_the_frames_before_its_end() {
+    let path = [Hop {
+        variation: vec![(at(0), ms(0)), (at(10_000), ms(500)), (at(11_000), ms(0))],
+        ..hop(steady(4_000_000))
+    }];
+    let saved = sender(400).savable(&path, &captures(600));
+    assert_eq!(lost(&saved), (300..320).collect::<Vec<_>>());
 }
 
 #[test]

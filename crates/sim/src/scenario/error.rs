@@ -6,6 +6,8 @@ use tidegate_core::link::TraceError;
 use tidegate_core::quantity::QuantityError;
 use tidegate_record::ExpectError;
 
+use super::recorded_path::RecordedError;
+
 /// The first error of a scenario file.
 ///
 /// Displayed as `file:line: place: key: cause; fix`.
@@ -90,6 +92,13 @@ pub enum Fault {
         /// The fix, with the allowed range.
         fix: String,
     },
+    /// A recorded path is malformed.
+    Recorded {
+        /// The file.
+        file: String,
+        /// The cause, with its line.
+        cause: RecordedError,
+    },
     /// A controller or one of its options is invalid: cause and fix.
     Setting(String),
     /// The file is not valid TOML.
@@ -151,6 +160,7 @@ impl fmt::Display for Fault {
             Self::Quantity(error) => error.fmt(f),
             Self::Setting(text) => f.write_str(text),
             Self::Syntax(message) => write!(f, "invalid TOML: {message}"),
+            Self::Recorded { file, cause } => write!(f, "{file}: {cause}"),
             Self::Trace { file, cause } => write!(f, "{file}: {cause}"),
             Self::Type { found, wanted } => write!(f, "is {found}; write {wanted}"),
             Self::UnknownKey { allowed, hint } => {

@@ -9,6 +9,7 @@ mod error;
 mod network;
 mod packets;
 mod read;
+pub mod recorded_path;
 mod sweep;
 mod table;
 mod topology_text;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use tidegate_core::control::{Ecn, Prior};
 use tidegate_core::controller::{ControllerConfig, Controllers};
 use tidegate_core::link::{
-    JitterConfig, LinkForm, LossConfig, LowerEffortPolicy, Outage, QueueConfig,
+    JitterConfig, LinkForm, LossConfig, LowerEffortPolicy, Outage, QueueConfig, Steps,
 };
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::random::Seed;
@@ -134,8 +135,10 @@ pub struct LinkPlan {
     pub name: String,
     /// Capacity, including all headers; absent if unlimited.
     pub rate: Option<RatePlan>,
-    /// One-way propagation delay.
+    /// One-way propagation delay; its minimum if it varies.
     pub delay: Duration,
+    /// Delay over time, added to the propagation delay.
+    pub delay_variation: Option<Steps<Duration>>,
     /// Random loss.
     pub loss: LossConfig,
     /// Random delay per packet, in addition to the propagation delay.

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use tidegate_core::endpoint::OVERHEAD;
 use tidegate_core::link::{
-    Capacity, CoDelConfig, DropTailConfig, DualPi2Config, Limit, LinkConfig, PriorityConfig,
-    QueueConfig, Steps, StepsError,
+    Capacity, CoDelConfig, DropTailConfig, DualPi2Config, Limit, LinkConfig, LossConfig,
+    PriorityConfig, QueueConfig, Steps, StepsError,
 };
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_record::{CapacityStep, FlowInfo, FlowPath, LinkInfo, Span};
@@ -95,22 +95,28 @@ impl LinkPlan {
     pub fn config(&self) -> Result<LinkConfig, StepsError> {
         let standard = LinkConfig::default();
         Ok(LinkConfig {
-            capacity: match &self.rate {
-                None => Capacity::Unlimited,
-                Some(RatePlan::Fixed(rate)) => Capacity::Fixed(*rate),
-                Some(RatePlan::Steps(steps)) => {
-                    let step = |(at, rate): &(Duration, Rate)| (Time::ZERO + *at, *rate);
-                    let steps: Vec<_> = steps.iter().map(step).collect();
-                    Capacity::Steps(Steps::new(&steps)?)
-                }
-                Some(RatePlan::Trace(trace)) => Capacity::Trace(trace.trace.clone()),
-            },
+            capacity: self.capacity()?,
             queue: self.queue.unwrap_or(standard.queue),
             outages: self.outages.clone(),
-            loss: self.loss,
+            loss: self.loss.clone(),
             delay: self.delay,
+            delay_variation: self.delay_variation.clone(),
             jitter: self.jitter,
             lower_effort: self.lower_effort,
+        })
+    }
+
+    /// Capacity of the link.
+    pub(super) fn capacity(&self) -> Result<Capacity, StepsError> {
+        Ok(match &self.rate {
+            None => Capacity::Unlimited,
+            Some(RatePlan::Fixed(rate)) => Capacity::Fixed(*rate),
+            Some(RatePlan::Steps(steps)) => {
+                let step = |(at, rate): &(Duration, Rate)| (Time::ZERO + *at, *rate);
+                let steps: Vec<_> = steps.iter().map(step).collect();
+                Capacity::Steps(Steps::new(&steps)?)
+            }
+            Some(RatePlan::Trace(trace)) => Capacity::Trace(trace.trace.clone()),
         })
     }
 
@@ -126,31 +132,53 @@ impl LinkPlan {
                 Some(RatePlan::Trace(trace)) => Service::Opportunities(trace.millis.clone()),
             },
             delay: self.delay,
-            outages: self
-                .outages
-                .iter()
-                .map(|dark| (dark.from, dark.to))
-                .collect(),
+            variation: self
+                .delay_variation
+                .as_ref()
+                .map_or(Vec::new(), |steps| steps.as_slice().to_vec()),
+            outages: self.dark(),
             queue: self.queue.as_ref().and_then(byte_limit),
         }
     }
 
-    /// Manifest entry. A trace is summarised by its mean rate over half-seconds.
+    /// Periods in which no packet passes: outages, and times at which all packets are lost.
+    fn dark(&self) -> Vec<(Time, Time)> {
+        let outages = self.outages.iter().map(|dark| (dark.from, dark.to));
+        let mut dark: Vec<(Time, Time)> = outages.collect();
+        if let LossConfig::Steps(steps) = &self.loss {
+            let steps = steps.as_slice();
+            let ends = steps.iter().skip(1).map(|(at, _)| *at);
+            let spans = steps.iter().zip(ends.chain([Time::FAR]));
+            dark.extend(spans.filter_map(|((at, p), end)| (*p >= 1.0).then_some((*at, end))));
+            dark.sort_unstable();
+        }
+        let mut merged: Vec<(Time, Time)> = Vec::new();
+        for (from, to) in dark {
+            match merged.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => merged.push((from, to)),
+            }
+        }
+        merged
+    }
+
+    /// Manifest entry. A trace, or steps at shorter intervals, are summarised by the mean rate over
+    /// half-seconds.
     fn info(&self, duration: Duration) -> LinkInfo {
         let step = |from: Duration, rate: Option<Rate>| CapacityStep {
             from: Time::ZERO + from,
             rate,
         };
+        let halves = duration.as_nanos().div_ceil(WINDOW.as_nanos());
         let capacity = match &self.rate {
             None => vec![step(Duration::ZERO, None)],
             Some(RatePlan::Fixed(rate)) => vec![step(Duration::ZERO, Some(*rate))],
-            Some(RatePlan::Steps(steps)) => {
+            Some(RatePlan::Steps(steps)) if steps.len() as u128 <= halves => {
                 let steps = steps.iter().map(|(at, rate)| step(*at, Some(*rate)));
                 steps.collect()
             }
-            Some(RatePlan::Trace(trace)) => {
-                let capacity = Capacity::Trace(trace.trace.clone());
-                let halves = duration.as_nanos().div_ceil(WINDOW.as_nanos());
+            Some(RatePlan::Steps(_) | RatePlan::Trace(_)) => {
+                let capacity = self.capacity().unwrap_or(Capacity::Unlimited);
                 let mean = |half: u32| {
                     let from = WINDOW * half;
                     let end = Time::ZERO + from + WINDOW;

@@ -7,6 +7,7 @@ mod ecn;
 mod flow;
 mod link;
 mod models;
+mod over_time;
 mod queue;
 mod queue_size_check;
 mod routes;

@@ -51,6 +51,8 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse("demo.toml", text, &|name| match name {
         "good.mahi" => Ok("1\n2\n3\n".to_owned()),
         "bad.mahi" => Ok("1\ntwo\n".to_owned()),
+        "good.csv" => Ok("t_s,mbps,rtt_ms,loss\n0,4,40,0\n0.5,2,60,0.1\n1,4,40,0\n".to_owned()),
+        "bad.csv" => Ok("t_s,mbps\n0,4\n0,3\n".to_owned()),
         _ => Err("no such file".to_owned()),
     })
 }
@@ -204,7 +206,9 @@ fn alternative_forms_are_parsed() {
             ..Ns2TfrcConfig::default()
         }))
     );
-    let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
+    let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0]
+        .loss
+        .clone();
     assert!((percent.mean() - 0.001).abs() < 1e-12, "{percent:?}");
     let ntsc = with("fps = 30", "fps = \"30000/1001\"");
     let video = ntsc.flows[0].media.video().unwrap();

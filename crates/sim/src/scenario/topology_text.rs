@@ -53,6 +53,13 @@ fn description(link: &LinkPlan) -> String {
     let mut parts = vec![match &link.rate {
         None => "no limit".to_owned(),
         Some(RatePlan::Fixed(rate)) => rate.to_string(),
+        Some(RatePlan::Steps(steps)) if steps.len() > LISTED => {
+            let last = steps.last().map_or(Duration::ZERO, |(at, _)| *at);
+            let capacity = link.capacity().unwrap_or(Capacity::Unlimited);
+            let bytes = capacity.offered(Time::ZERO, Time::ZERO + last);
+            let mean = bytes.map_or(String::new(), |bytes| format!(" (mean {})", bytes / last));
+            format!("{} rates{mean}", steps.len())
+        }
         Some(RatePlan::Steps(steps)) => steps
             .iter()
             .map(|(at, rate)| match at {
@@ -68,7 +75,18 @@ fn description(link: &LinkPlan) -> String {
         }
     }];
     parts.extend(link.queue.as_ref().map(queue));
-    parts.push(format!("delay {:?}", link.delay));
+    let variation = link.delay_variation.iter();
+    let extra = variation
+        .flat_map(|steps| steps.as_slice())
+        .map(|(_, extra)| *extra);
+    let longest = extra
+        .max()
+        .map(|extra| format!(" to {:?}", link.delay + extra));
+    parts.push(format!(
+        "delay {:?}{}",
+        link.delay,
+        longest.unwrap_or_default()
+    ));
     parts.extend(link.jitter.as_ref().map(jitter));
     if link.loss.mean() > 0.0 {
         parts.push(loss(&link.loss));
@@ -100,6 +118,7 @@ fn loss(config: &LossConfig) -> String {
     match config {
         LossConfig::Bernoulli(share) => format!("loss {share}"),
         LossConfig::Every(packets) => format!("every {packets}th packet lost"),
+        LossConfig::Steps(_) => format!("loss {} over time", percent(config.mean())),
         LossConfig::GilbertElliott(GilbertElliott {
             to_good,
             loss_good,
@@ -195,3 +214,6 @@ fn bytes(bytes: Bytes) -> String {
         bytes => format!("{bytes} B"),
     }
 }
+
+/// Longest list of rates that is displayed.
+const LISTED: usize = 12;

@@ -121,7 +121,10 @@ impl FastLink {
     /// stream with the name of the queue discipline.
     pub(super) fn new(config: &LinkConfig, stream: impl Fn(&str) -> Pcg64Mcg) -> Option<Self> {
         let fixed = matches!(config.capacity, Capacity::Unlimited | Capacity::Fixed(_));
-        let calm = config.loss.is_none() && config.outages.is_empty() && config.jitter.is_none();
+        let calm = config.loss.is_none()
+            && config.outages.is_empty()
+            && config.delay_variation.is_none()
+            && config.jitter.is_none();
         if !fixed || !calm || config.lower_effort != LowerEffortPolicy::Honour {
             return None;
         }

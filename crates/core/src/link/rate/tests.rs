@@ -38,15 +38,6 @@ fn a_last_step_of_zero_never_ends() {
 }
 
 #[test]
-fn invalid_steps_are_rejected() {
-    assert_eq!(Steps::new(&[]), Err(StepsError::Empty));
-    let late = Steps::new(&[(ms(5), Rate::ZERO)]);
-    assert_eq!(late, Err(StepsError::StartMissing { first: ms(5) }));
-    let twice = Steps::new(&[(ms(0), Rate::ZERO), (ms(0), Rate::MAX)]);
-    assert_eq!(twice, Err(StepsError::NotAscending { index: 1 }));
-}
-
-#[test]
 fn a_trace_carries_bytes_over_and_repeats() {
     // Two opportunities at 1 ms, one at 4 ms, repeated from 4 ms on.
     let mut tx = trace("1\n1\n4\n");

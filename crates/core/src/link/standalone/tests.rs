@@ -272,12 +272,17 @@ fn run(
 }
 
 /// Without reordering, the last byte of a packet arrives after that of its predecessor in the flow
-/// by at least its own transmission time. The extra delay is at most the maximum jitter.
+/// by at least its own transmission time. The extra delay is at most the maximum jitter and variation.
 fn assert_spaced(config: &LinkConfig, out: &[(Time, PacketHandle)], notes: &[LinkLogEntry]) {
     let longest = config.jitter.map_or(Duration::ZERO, |jitter| {
         let (Spread::Uniform { max } | Spread::Normal { max, .. }) = jitter.spread;
         max
     });
+    let variation = config.delay_variation.iter();
+    let variation = variation
+        .flat_map(|steps| steps.as_slice())
+        .map(|(_, extra)| *extra);
+    let longest = longest + variation.max().unwrap_or_default();
     let mut before = [Time::ZERO; 5];
     for (at, packet) in out {
         let before = &mut before[packet.flow() as usize];

@@ -10,10 +10,10 @@ use tidegate_core::link::{
 use tidegate_core::units::{Rate, Time};
 
 use super::queue::queue;
-use super::{Names, Sources, name};
+use super::{Names, Sources, name, over_time};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
-use crate::scenario::{CapacityTrace, LinkPlan, RatePlan};
+use crate::scenario::{LinkPlan, RatePlan};
 
 /// The nodes at both ends of a link, if it names them.
 pub(super) fn ends(item: &Value<'_>) -> Result<Option<(String, String)>, ScenarioError> {
@@ -62,11 +62,11 @@ pub(super) fn link(
     table.place(format!("link \"{name}\""));
     let rate = table
         .get("rate")
-        .map(|value| capacity(&value, end, sources))
+        .map(|value| over_time::capacity(&value, end, sources))
         .transpose()?;
-    let delay = match table.get("delay") {
-        Some(delay) => delay.duration()?,
-        None => Duration::ZERO,
+    let (delay, delay_variation) = match table.get("delay") {
+        Some(value) => over_time::delay(&value, end, sources)?,
+        None => (Duration::ZERO, None),
     };
     let nominal = rate.as_ref().and_then(nominal);
     let queue = table
@@ -83,7 +83,7 @@ pub(super) fn link(
         }));
     }
     let loss = match table.get("loss") {
-        Some(value) => loss(&value)?,
+        Some(value) => loss(&value, end, sources)?,
         None => LossConfig::NONE,
     };
     let jitter = table
@@ -102,6 +102,7 @@ pub(super) fn link(
         name,
         rate,
         delay,
+        delay_variation,
         loss,
         jitter,
         queue,
@@ -134,94 +135,28 @@ fn nominal(rate: &RatePlan) -> Option<Rate> {
     }
 }
 
-fn capacity(
+fn loss(
     value: &Value<'_>,
     end: Duration,
     sources: Sources<'_>,
-) -> Result<RatePlan, ScenarioError> {
-    const WANTED: &str = "a rate as \"4Mb/s\", steps as [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]], or { trace = \"file\" }";
+) -> Result<LossConfig, ScenarioError> {
     match value.kind() {
-        Form::Text => Ok(RatePlan::Fixed(value.positive_rate(
-            "a link of rate zero carries nothing; for a limited time use outage or steps",
-        )?)),
-        Form::List => steps(value, end).map(RatePlan::Steps),
-        Form::Table => {
-            let table = value.table(TRACE, WANTED)?;
-            let trace = table.need("trace", "trace = \"file.mahi\"")?;
-            let file = trace.text("a file name in quotes")?;
-            let text = (sources.open)(file).map_err(|why| {
-                trace.fault(Fault::Unreadable {
-                    file: file.to_owned(),
-                    why,
-                })
-            })?;
-            CapacityTrace::parse(file, &text)
-                .map(RatePlan::Trace)
-                .map_err(|cause| {
-                    trace.fault(Fault::Trace {
-                        file: file.to_owned(),
-                        cause,
-                    })
-                })
-        }
-        Form::Other => Err(value.wrong(WANTED)),
-    }
-}
-
-pub(super) fn steps(
-    value: &Value<'_>,
-    end: Duration,
-) -> Result<Vec<(Duration, Rate)>, ScenarioError> {
-    const WANTED: &str = "a list of steps, as [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]]";
-    let mut steps: Vec<(Duration, Rate)> = Vec::new();
-    for item in value.list(WANTED)? {
-        let pair = item.list("a step, as [\"20s\", \"1Mb/s\"]")?;
-        let [at, rate] = pair.as_slice() else {
-            return Err(item.range(
-                &format!("a step of {} parts", pair.len()),
-                "write the time and the rate, as [\"20s\", \"1Mb/s\"]",
-            ));
-        };
-        let moment = at.duration()?;
-        match steps.last() {
-            None if moment > Duration::ZERO => {
-                return Err(at.range(
-                    &format!("the first step is at {moment:?}, so there is no rate before it"),
-                    "start the first step at \"0s\"",
-                ));
-            }
-            Some((last, _)) if moment <= *last => {
-                return Err(at.range(
-                    &format!("the step at {moment:?} does not follow the one at {last:?}"),
-                    "sort the steps by time, without repetition",
-                ));
-            }
-            _ => {}
-        }
-        if moment >= end {
-            return Err(at.range(
-                &format!("the step at {moment:?} is not within the run of {end:?}"),
-                "move it forward or lengthen the duration",
-            ));
-        }
-        steps.push((moment, rate.rate()?));
-    }
-    if steps.iter().all(|(_, rate)| *rate == Rate::ZERO) {
-        return Err(value.range(
-            "all rates are zero",
-            "write at least one step with a rate above zero",
-        ));
-    }
-    Ok(steps)
-}
-
-fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
-    if value.kind() != Form::Table {
-        return value.share().map(LossConfig::Bernoulli);
+        Form::List => return over_time::losses(value, end),
+        Form::Text | Form::Other => return value.share().map(LossConfig::Bernoulli),
+        Form::Table => {}
     }
     let table = value.table(LOSS, "a share as \"1%\", or { mean = \"1%\", burst = 4 }")?;
+    if let Some(trace) = table.get("trace") {
+        if let Some(other) = LOSS.iter().filter_map(|key| table.get(key)).nth(1) {
+            return Err(other.fault(Fault::Conflict {
+                why: "a recording defines the loss completely".to_owned(),
+                fix: "remove it, or trace".to_owned(),
+            }));
+        }
+        return over_time::recorded_loss(&trace, end, sources);
+    }
     if let Some(every) = table.get("every") {
-        if let Some(other) = LOSS[1..].iter().find_map(|key| table.get(key)) {
+        if let Some(other) = LOSS[2..].iter().find_map(|key| table.get(key)) {
             return Err(other.fault(Fault::Conflict {
                 why: "loss is either regular or random".to_owned(),
                 fix: "remove it, or every".to_owned(),
@@ -359,6 +294,7 @@ pub(super) const LINK: &[&str] = &[
 pub(super) const JITTER: &[&str] = &["max", "mean", "deviation", "reorder"];
 
 pub(super) const LOSS: &[&str] = &[
+    "trace",
     "every",
     "mean",
     "burst",

@@ -370,7 +370,7 @@ pub(super) fn schedule(value: &Value<'_>, end: Duration) -> Result<Schedule, Sce
             .positive_rate("a flow of rate zero sends nothing")?
             .into());
     }
-    let mut steps = super::link::steps(value, end)?.into_iter();
+    let mut steps = super::over_time::rates(value, end)?.into_iter();
     let first = steps
         .next()
         .map_or(tidegate_core::units::Rate::ZERO, |(_, rate)| rate);

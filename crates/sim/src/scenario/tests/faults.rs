@@ -144,7 +144,7 @@ name = "uplink""#,
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         "rate = []",
-        r#"demo.toml:8: link "uplink": rate: all rates are zero; write at least one step with a rate above zero"#,
+        r#"demo.toml:8: link "uplink": rate: there is no step; write a rate from "0s" on"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,

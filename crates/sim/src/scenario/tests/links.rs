@@ -94,6 +94,69 @@ fn queues_are_parsed_and_displayed() {
 }
 
 #[test]
+fn properties_over_time_are_parsed_and_displayed() {
+    let ms = Time::from_millis;
+    let span = Duration::from_millis;
+    let text = GOOD
+        .replace(
+            r#"[["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+            r#"{ trace = "good.csv" }"#,
+        )
+        .replacen(r#"delay = "40ms""#, r#"delay = { trace = "good.csv" }"#, 1)
+        .replace("loss = 0.001", r#"loss = { trace = "good.csv" }"#);
+    let plan = parse(&text).unwrap();
+    let link = &plan.links[0];
+    let config = link.config().unwrap();
+    let rate = |at| config.capacity.rate_at(ms(at)).unwrap();
+    // The second repetition ends at 2 s.
+    let (high, low) = (Rate::kbps(4_000), Rate::kbps(2_000));
+    assert_eq!([0, 600, 1_200, 1_500].map(rate), [high, low, high, low]);
+    assert_eq!(config.delay, span(20));
+    let variation = config.delay_variation.unwrap();
+    assert_eq!(
+        [200, 1_700].map(|at| variation.at(ms(at))),
+        [span(0), span(10)]
+    );
+    let LossConfig::Steps(losses) = &config.loss else {
+        panic!("{:?}", config.loss);
+    };
+    assert!(losses.at(ms(400)) <= 0.0 && (losses.at(ms(1_600)) - 0.1).abs() < 1e-12);
+    let info = &plan.link_infos()[0];
+    // Half-seconds of a minute; the mean loss is that until the last step.
+    assert_eq!(info.capacity.len(), 120);
+    assert!((info.loss - 0.05).abs() < 0.001, "{}", info.loss);
+    let shown = plan.topology();
+    let words =
+        "120 rates (mean 3.01 Mb/s); droptail 60 kB; delay 20ms to 30ms; loss 4.957983% over time";
+    assert!(shown.contains(words), "{shown}");
+    let hop = &plan.path_hops(&plan.flows[0])[0];
+    assert_eq!(hop.variation[1], (ms(500), span(10)));
+
+    let listed = GOOD
+        .replacen(
+            r#"delay = "40ms""#,
+            r#"delay = [["0s", "90ms"], ["5s", "40ms"]]"#,
+            1,
+        )
+        .replace(
+            "loss = 0.001",
+            r#"loss = [["0s", "1%"], ["10s", 1], ["12s", 0.0]]"#,
+        );
+    let plan = parse(&listed).unwrap();
+    let config = plan.links[0].config().unwrap();
+    assert_eq!(config.delay, span(40));
+    assert_eq!(config.delay_variation.unwrap().at(ms(4_000)), span(50));
+    // A total loss is an outage for the offline optimum.
+    let hop = &plan.path_hops(&plan.flows[0])[0];
+    assert_eq!(
+        hop.outages,
+        [(ms(10_000), ms(12_000)), (ms(50_000), ms(52_000))]
+    );
+    let same = parse(&GOOD.replacen(r#""40ms""#, r#"[["0s", "40ms"], ["1s", "40ms"]]"#, 1));
+    assert_eq!(same.unwrap().links[0].delay_variation, None);
+}
+
+#[test]
 fn loss_and_jitter_models_are_parsed_and_displayed() {
     let link = |text: &str| {
         let plan = parse(&GOOD.replace("loss = 0.001", text)).unwrap();
@@ -149,6 +212,41 @@ fn loss_and_jitter_models_are_parsed_and_displayed() {
 
 /// Rows as in the table for whole files.
 pub(super) const FAULTS: &[(&str, &str, &str)] = &[
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = { trace = "bad.csv" }"#,
+        r#"demo.toml:8: link "uplink": rate: trace: bad.csv: line 3: t_s 0 comes after 0: sort the rows and give each time once"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { trace = "good.mahi" }"#,
+        r#"demo.toml:10: link "uplink": loss: trace: good.mahi: line 1, `1`, is not the header: begin the file with t_s,mbps, t_s,mbps,rtt_ms or t_s,mbps,rtt_ms,loss"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { trace = "good.csv", every = 5 }"#,
+        r#"demo.toml:10: link "uplink": loss: every: a recording defines the loss completely; remove it, or trace"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = [["0s", "1%"], ["70s", "2%"]]"#,
+        r#"demo.toml:10: link "uplink": loss: the step at 70s is not within the run of 60s; move it forward or lengthen the duration"#,
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"delay = [["1s", "40ms"]]"#,
+        r#"demo.toml:9: link "uplink": delay: the first step is at 1s, so there is no delay before it; start the first step at "0s""#,
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"delay = []"#,
+        r#"demo.toml:9: link "uplink": delay: there is no step; write a delay from "0s" on"#,
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"delay = { trace = "none.csv" }"#,
+        r#"demo.toml:9: link "uplink": delay: trace: cannot read none.csv: no such file; check the path"#,
+    ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ mark_above = "60kB", priority = "60kB" }"#,

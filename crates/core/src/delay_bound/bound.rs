@@ -126,7 +126,7 @@ impl DelayBound {
                 };
                 blind.on_report(cx, report, limits);
             }
-            None => self.planner.set_headroom(path.repeated_falls()),
+            None => self.planner.trust_capacity(),
         }
         self.replan(cx, path, data);
     }

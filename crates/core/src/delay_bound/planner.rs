@@ -191,17 +191,11 @@ impl Planner {
         self.config = config;
     }
 
-    /// Sets what the path has shown: the part of the capacity that remains after a sudden drop, or
-    /// `None` if there was none. Then the plan has no headroom, and uses what the controller allows.
-    pub fn set_headroom(&mut self, remains: Option<f64>) {
+    /// The capacity is that of a controller which measures the path and keeps its queue short. The plan uses all
+    /// of it from now on, without headroom.
+    pub fn trust_capacity(&mut self) {
         self.config.margin = KNOWN_MARGIN;
-        match remains {
-            Some(remains) => {
-                self.config.worst_drop = remains;
-                self.config.headroom = HEADROOM;
-            }
-            None => self.config.headroom = 0.0,
-        }
+        self.config.headroom = 0.0;
     }
 
     /// Sets the end of an outage; `None` if the path works.

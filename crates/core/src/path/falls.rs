@@ -1,58 +1,50 @@
 //! Sudden falls of the rate of a path.
 
-/// The last two falls: times in seconds, and the part of the rate that remained.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Falls {
-    newest: Option<(f64, f64)>,
-    before: Option<(f64, f64)>,
-}
+use std::collections::VecDeque;
 
-impl Falls {
-    /// The path fell to the part `remains` of its rate. What follows within a second is the same
-    /// fall.
-    pub(crate) fn on_fall(&mut self, now: f64, remains: f64) {
-        match &mut self.newest {
-            Some((at, part)) if now - *at <= SAME => *part *= remains,
-            newest => self.before = newest.replace((now, remains)),
+use super::Neighbour;
+
+/// Rate at which the newest packets left the queue, if each waited longer than the one before,
+/// and if that is well below the delivered rate before them: the path has become slower. Jitter and
+/// batches do not delay packet after packet. A small packet may wait a little less. `delivered` is the
+/// present rate and `size` that of a packet.
+///
+/// The delivered rate may have fallen as deep: three packets of a path that carries 0.2 Mb/s take as long
+/// as its window. The largest of the last seconds would take the gradual arrival of a TCP flow for a fall.
+pub(super) fn newest(
+    received: &VecDeque<Neighbour>,
+    jitter: f64,
+    delivered: f64,
+    size: f64,
+) -> Option<f64> {
+    let newest = received.back()?;
+    let least = RISE + 3.0 * jitter.min(MAX_JITTER);
+    let (mut bytes, mut first) = (0.0, newest);
+    for earlier in received.iter().rev().skip(1).take(PACKETS) {
+        let gap = first.sent - earlier.sent;
+        let is_busy = earlier.queue > gap && first.at > earlier.at;
+        if earlier.queue > first.queue + DIP || !is_busy {
+            return None;
+        }
+        bytes += first.size;
+        first = earlier;
+        if newest.queue - first.queue > least && bytes > 2.5 * size {
+            // Earlier packets may be those before the fall.
+            let rate = bytes / (newest.at - first.at);
+            return (rate < FALL * delivered.max(first.rate)).then_some(rate);
         }
     }
-
-    /// The newest fall was none.
-    pub(crate) fn withdraw(&mut self) {
-        self.newest = self.before.take();
-    }
-
-    /// Part of the rate that remained after the deeper one of two falls within [`MEMORY`]; `None` if
-    /// there were none.
-    pub(crate) fn repeated(&self, now: f64) -> Option<f64> {
-        let recent = |fall: Option<(f64, f64)>| fall.filter(|(at, _)| now - at <= MEMORY);
-        let (newest, before) = (recent(self.newest)?, recent(self.before)?);
-        Some(newest.1.min(before.1))
-    }
+    None
 }
 
-/// Steps of one fall, in seconds.
-const SAME: f64 = 1.0;
-/// One fall costs 5 to 10 frames, which is half a percent of a minute's. So headroom gains more than
-/// it costs where falls come more often than that. In seconds.
-const MEMORY: f64 = 60.0;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_falls_within_a_minute_count() {
-        let mut falls = Falls::default();
-        falls.on_fall(2.0, 0.5);
-        falls.on_fall(2.5, 0.5);
-        assert_eq!(falls.repeated(3.0), None, "one fall in two steps");
-        falls.on_fall(20.0, 0.4);
-        assert_eq!(falls.repeated(20.0), Some(0.25));
-        assert_eq!(falls.repeated(61.0), Some(0.25));
-        assert_eq!(falls.repeated(63.0), None);
-        falls.on_fall(70.0, 0.3);
-        falls.withdraw();
-        assert_eq!(falls.repeated(70.0), None);
-    }
-}
+/// A path that has become slower delays packet after packet, in sum by this many seconds, and serves
+/// them at this part of the delivered rate: a TCP flow that starts, or a key frame of another stream,
+/// takes longer for it.
+const RISE: f64 = 0.015;
+const FALL: f64 = 0.6;
+/// How much less a small packet may wait, in seconds.
+const DIP: f64 = 0.002;
+/// Packets in which this is seen.
+pub(super) const PACKETS: usize = 16;
+/// The jitter estimate includes the queue that a fall causes.
+const MAX_JITTER: f64 = 0.01;

@@ -29,7 +29,6 @@ use clock::{Clock, Transit};
 use delay::Delays;
 pub(crate) use delay::Queue;
 use delivery::Delivery;
-pub(crate) use falls::Falls;
 use flight::{Departure, Flight, MAX_IN_FLIGHT};
 use losses::Losses;
 use round_trip::RoundTrip;
@@ -59,6 +58,8 @@ pub struct Path {
     delays: Delays,
     /// Largest capacity of the bottleneck in the time of the base delay.
     fastest: WindowMax,
+    /// Newest capacity, of which the delays leave out the longer transmission.
+    capacity: f64,
     delivery: Delivery,
     share: Share,
     losses: Losses,
@@ -80,9 +81,6 @@ pub(crate) struct Bottleneck {
     pub(crate) available: Option<Rate>,
     /// Whether other flows fill the queue.
     pub(crate) is_contested: bool,
-    /// Part of the rate that remained after the deeper one of two sudden falls within a minute, in
-    /// 0..=1.
-    pub(crate) repeated_falls: Option<f64>,
 }
 
 /// A received packet.
@@ -93,6 +91,8 @@ struct Neighbour {
     at: f64,
     queue: f64,
     size: f64,
+    /// Delivered rate before the report of this packet.
+    rate: f64,
 }
 
 /// The content of a report.
@@ -148,6 +148,7 @@ impl Path {
             sampled: now,
             delays: Delays::new(),
             fastest: WindowMax::new(base::BASE_WINDOW),
+            capacity: f64::INFINITY,
             delivery: Delivery::new(),
             share: Share::default(),
             losses: Losses::default(),
@@ -248,12 +249,7 @@ impl Path {
         self.lost = lost;
         self.delays.close();
         self.delivery.close();
-        if self.is_alone()
-            && let Some((rate, age)) = self.capacity()
-            && age <= RECENT
-        {
-            self.on_capacity(rate);
-        }
+        self.follow_capacity();
         self.delays.set_shared(self.share.is_shared());
         // A queue of this flow has left in that time, and that of others varies.
         let constant = self.delays.constant(f64::max(CONSTANT, 10.0 * self.rtt()));
@@ -261,49 +257,49 @@ impl Path {
             self.delays.rebase();
             self.share.restart();
         }
-        news.fall = self.fall();
+        news.fall = falls::newest(
+            &self.received,
+            self.delays.jitter(),
+            self.delivery.rate(),
+            self.size,
+        );
         news
     }
 
     /// The path carries only `rate` from now on.
     pub(crate) fn on_fall(&mut self, rate: f64) {
         self.delivery.fall_to(rate);
+        // A further fall is one from this rate.
+        for packet in self.received.iter_mut().rev().take(falls::PACKETS + 1) {
+            packet.rate = packet.rate.min(rate);
+        }
         self.share.restart();
         if self.is_alone() {
             self.on_capacity(rate);
         }
     }
 
+    /// Follows the capacity that the newest packets show.
+    fn follow_capacity(&mut self) {
+        if self.is_alone()
+            && let Some((rate, age)) = self.capacity()
+            && age <= RECENT
+        {
+            self.on_capacity(rate);
+        }
+        // A path that has recovered: the longer transmission of the fall would hide a queue.
+        if self.delivery.rate() > RECOVERED * self.capacity {
+            self.on_capacity(self.delivery.rate());
+        }
+    }
+
     /// The bottleneck carries `rate`.
     fn on_capacity(&mut self, rate: f64) {
         let rate = rate.max(1.0);
+        self.capacity = rate;
         self.fastest.add(self.newest_sent, rate);
         let fastest = self.fastest.get().unwrap_or(rate);
         self.delays.set_slowness(1.0 / rate - 1.0 / fastest);
-    }
-
-    /// Rate at which the newest packets left the queue, if each waited longer than the one before,
-    /// and if that is well below the delivered rate: the path has become slower. Jitter and
-    /// batches do not delay packet after packet. A small packet may wait a little less.
-    fn fall(&self) -> Option<f64> {
-        let newest = self.received.back()?;
-        let least = FALL_RISE + 3.0 * self.delays.jitter().min(MAX_JITTER);
-        let (mut bytes, mut first) = (0.0, newest);
-        for earlier in self.received.iter().rev().skip(1).take(FALL_PACKETS) {
-            let gap = first.sent - earlier.sent;
-            let is_busy = earlier.queue > gap && first.at > earlier.at;
-            if earlier.queue > first.queue + FALL_DIP || !is_busy {
-                return None;
-            }
-            bytes += first.size;
-            first = earlier;
-            if newest.queue - first.queue > least && bytes > 2.5 * self.size {
-                // Earlier packets may be those before the fall.
-                let rate = bytes / (newest.at - first.at);
-                return (rate < FALL * self.delivery.rate()).then_some(rate);
-            }
-        }
-        None
     }
 
     fn on_rtt(&mut self, now: Time, sample: Duration) {
@@ -362,6 +358,7 @@ impl Path {
                 at,
                 queue,
                 size: departure.size,
+                rate: self.delivery.rate(),
             });
         }
         true
@@ -519,12 +516,6 @@ impl Path {
         self.bottleneck.is_contested
     }
 
-    /// Part of the rate that remained after the deeper one of two sudden falls within a minute, in
-    /// 0..=1; `None` without two of them.
-    pub fn repeated_falls(&self) -> Option<f64> {
-        self.bottleneck.repeated_falls
-    }
-
     /// Part of the recent losses that congestion caused, in 0..=1; all of them without estimates. The
     /// others are errors of links.
     pub fn congestion_share(&self) -> f64 {
@@ -656,22 +647,16 @@ const NEIGHBOURS: usize = 512;
 /// outage and not congestion: a full queue drops some packets and still delivers others. Handovers of
 /// satellites take 0.1 to 0.2 s.
 const OUTAGES: [(f64, u64); 2] = [(0.25, 3), (0.06, 12)];
-/// A path that has become slower delays packet after packet, in sum by this many seconds, and serves
-/// them at this part of the delivered rate: a TCP flow that starts, or a key frame of another stream,
-/// takes longer for it.
-const FALL_RISE: f64 = 0.015;
-const FALL: f64 = 0.6;
+/// A delivered rate above the newest capacity by this factor shows a larger one. Without a margin the noise of
+/// both shortens the queue of a call among others of its kind: 3 instead of 6 of 6 seeds pass case 5.8 of RFC
+/// 8867.
+const RECOVERED: f64 = 1.25;
 /// Age of a capacity that is the present one, in seconds.
 const RECENT: f64 = 0.25;
 /// Time after a packet out of order in which delays may be jitter of single packets, in seconds.
 const IN_ORDER: f64 = 1.0;
 /// Differences of arrival times of reports (RFC 8888 has units of 1/1,024 s), in seconds.
 const ROUNDING: f64 = 0.002;
-const FALL_DIP: f64 = 0.002;
-/// Packets in which this is seen.
-const FALL_PACKETS: usize = 16;
-/// The jitter estimate includes the queue that a fall causes.
-const MAX_JITTER: f64 = 0.01;
 /// Age of a sample of the round-trip time that says nothing about the present queue. With
 /// transport-wide feedback, samples are those of sender reports.
 const LIMITED: Duration = Duration::from_millis(300);

@@ -115,6 +115,34 @@ fn a_fall_is_known_after_a_few_packets() {
     assert_eq!(path.falls.len(), 1);
 }
 
+/// 7 Mb/s, and then 0.22: three packets take longer than the window of the delivered rate.
+#[test]
+fn a_fall_to_a_thirtieth_is_known_after_a_few_packets() {
+    let mut path = Bottleneck::new();
+    path.send((0, 1_000), (1_400, 1_370), |_| 0);
+    path.send((1_000, 1_250), (1_400, 43_640), |_| 0);
+    let (at, rate) = path.falls[0];
+    assert!(at <= 1_200, "{at} ms");
+    assert!((rate / 27_500.0 - 1.0).abs() < 0.1, "{rate}");
+}
+
+/// A bottleneck of 17 Mb/s, for ten seconds of 0.1, and of 17 again. A packet takes 0.56 ms instead of 96.
+#[test]
+fn the_longer_transmission_of_a_fall_ends_with_it() {
+    let mut path = Bottleneck::new();
+    // A queue, and distances of departures that vary, show that this flow is alone.
+    for begin in (0..2_000).step_by(40) {
+        path.send((begin, begin + 20), (420, 565), |_| 0);
+        path.send((begin + 20, begin + 40), (730, 565), |_| 0);
+    }
+    path.send((2_000, 3_000), (20_000, 96_000), |_| 0);
+    path.send((3_000, 12_000), (500_000, 96_000), |_| 0);
+    assert!(path.path.capacity < 20_000.0, "{}", path.path.capacity);
+    path.send((12_000, 13_000), (700, 565), |_| 0);
+    path.send((13_000, 13_400), (480, 565), |_| 0);
+    assert!((0.03..0.1).contains(&path.queue), "{}", path.queue);
+}
+
 /// Delays of up to 20 ms at random, and batches of 30 ms.
 #[test]
 fn jitter_and_batches_are_no_falls() {

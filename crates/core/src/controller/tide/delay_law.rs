@@ -1,6 +1,6 @@
 //! Rate that keeps the queue short. It does not react to losses.
 
-use crate::path::{Falls, Path, Queue};
+use crate::path::{Path, Queue};
 
 /// State of the law.
 #[derive(Clone, Debug)]
@@ -9,9 +9,8 @@ pub(super) struct DelayLaw {
     pub(super) is_start: bool,
     /// Rate that the start has found, until it is measured.
     found: Option<(f64, f64)>,
-    /// Last fall of the rate of the path, and earlier ones.
+    /// Last fall of the rate of the path.
     fall: Option<Fall>,
-    falls: Falls,
     /// Additional growth per update while the queue is short, and since when it is.
     growth: f64,
     short_since: Option<f64>,
@@ -70,7 +69,6 @@ impl DelayLaw {
             is_start: true,
             found: None,
             fall: None,
-            falls: Falls::default(),
             growth: START_GROWTH,
             short_since: None,
             drain_since: None,
@@ -91,17 +89,11 @@ impl DelayLaw {
         }
     }
 
-    /// See [`PathState::falls`](crate::control::PathState::falls).
-    pub(super) fn repeated_falls(&self, now: f64) -> Option<f64> {
-        self.falls.repeated(now)
-    }
-
     /// The path fell to `rate` with `in_flight` bytes on their way. Returns when these have left the
     /// queue, at the latest.
     pub(super) fn on_fall(&mut self, now: f64, in_flight: f64, rate: f64, rtt: f64) -> f64 {
         let drains = in_flight / rate.max(1.0);
         let before = self.fall.map_or(self.path_rate, |fall| fall.before);
-        self.falls.on_fall(now, rate / self.path_rate.max(rate));
         self.fall = Some(Fall {
             before,
             at: now,
@@ -254,7 +246,6 @@ impl DelayLaw {
         } else if is_empty {
             self.found = Some((0.9 * fall.before, input.now + 0.5));
             self.fall = None;
-            self.falls.withdraw();
         }
     }
 

@@ -310,7 +310,6 @@ impl Tide {
         path.set_bottleneck(Bottleneck {
             available: Some(self.path_rate()),
             is_contested: self.competition.is_on,
-            repeated_falls: self.law.repeated_falls(path.seconds(self.updated)),
         });
     }
 

@@ -1,6 +1,7 @@
 //! `tidegate recv`: receives a stream over RTP or TCP.
 
 pub(crate) mod address;
+mod gaps;
 pub(crate) mod numbering;
 mod pipe;
 mod player;

@@ -167,7 +167,9 @@ fn a_camera_that_reboots_is_opened_again() {
         sender.wait_for_line(" of ");
         sender.interrupt();
         sender.wait().succeeded();
-        receiver.wait().succeeded();
+        let got = receiver.wait();
+        let said = &got.succeeded().said;
+        assert!(said.contains(", with a gap of "), "{said}");
         camera.interrupt();
         camera.wait();
     });

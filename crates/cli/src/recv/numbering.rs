@@ -57,6 +57,11 @@ impl Numbering {
         }
     }
 
+    /// Time between two frames.
+    pub(crate) fn interval(&self) -> Duration {
+        self.rate.interval()
+    }
+
     /// Number of the frame with this unwrapped timestamp, whose first packet arrived at `arrived`.
     pub(crate) fn number(&mut self, timestamp: u64, arrived: Time) -> Numbered {
         let here = |number| Origin {

@@ -13,6 +13,7 @@ use tidegate_core::units::Time;
 use tidegate_record::{self as record, ShownFrame, Totals, received_row};
 
 use super::RecvArgs;
+use super::gaps::Gaps;
 use super::numbering::{MISFIT, Numbering, Turns};
 use super::recording::Recording;
 use super::viewer::{DecodedFrame, Viewer};
@@ -26,6 +27,7 @@ pub(super) struct Player {
     pub(super) viewer: Option<Viewer>,
     /// Complete frames.
     pub(super) whole: Tally,
+    gaps: Gaps,
     pub(super) discarded: u64,
     /// Frames without their references that were written or shown.
     concealed: u64,
@@ -71,6 +73,7 @@ impl Player {
             recording,
             viewer: None,
             whole: Tally::default(),
+            gaps: Gaps::new(numbering.interval()),
             discarded: 0,
             concealed: 0,
             numbering,
@@ -132,6 +135,7 @@ impl Player {
             let discarded = u64::from(!accepted);
             self.discarded += discarded;
             self.whole.add(bits, complete, complete);
+            self.gaps.on_frame(complete);
             self.report.count(|interval| {
                 interval.delay(lateness);
                 interval.extra += discarded;
@@ -212,8 +216,9 @@ impl Player {
         self.write_rows(now);
         let last_words = match rest {
             Some(rest) => format!(
-                "{}{}; {rest}{}",
+                "{}{}{}; {rest}{}",
                 self.received_in_all(),
+                self.gaps.text(),
                 self.concealed_text(),
                 self.psnr_text()
             ),

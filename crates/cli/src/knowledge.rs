@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 mod cluster;
+mod evaluate;
 mod exchange;
 mod predict;
 mod show;
@@ -21,6 +22,8 @@ pub(crate) struct KnowledgeArgs {
 enum KnowledgeVerb {
     /// Find networks that behave alike over the day, and print their clusters
     Cluster(cluster::ClusterArgs),
+    /// Predict the starts of a store from those before them, and compare with simpler predictions
+    Evaluate(evaluate::EvaluateArgs),
     /// Write the samples of a store to a CSV or Parquet file
     Export(exchange::ExportArgs),
     /// Add the samples of a CSV or Parquet file to a store
@@ -35,6 +38,7 @@ enum KnowledgeVerb {
 pub(crate) fn run(args: &KnowledgeArgs) -> Result<ExitCode> {
     match &args.verb {
         KnowledgeVerb::Cluster(args) => cluster::run(args),
+        KnowledgeVerb::Evaluate(args) => evaluate::run(args),
         KnowledgeVerb::Export(args) => exchange::export(args),
         KnowledgeVerb::Import(args) => exchange::import(args),
         KnowledgeVerb::Predict(args) => predict::run(args),

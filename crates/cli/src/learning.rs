@@ -12,11 +12,14 @@ use tidegate_console::progress::{counted, say};
 use tidegate_core::control::Prior;
 use tidegate_core::session::sender::Status;
 use tidegate_core::units::{Rate, Time};
+use tidegate_knowledge::cluster::ClusterConfig;
 use tidegate_knowledge::gather::{GatherConfig, Gatherer, Recorder};
+use tidegate_knowledge::hierarchy::Level;
 use tidegate_knowledge::predict::MEDIAN;
+use tidegate_knowledge::recluster::recluster;
 use tidegate_knowledge::sampler::{Reading, Sampler};
 use tidegate_knowledge::start_table::{Prediction, SharedTable, StartTable};
-use tidegate_knowledge::{Measurement, Observation, Store, WallTime};
+use tidegate_knowledge::{AddressPolicy, Measurement, Observation, Store, WallTime};
 
 use crate::knowledge::access::{self, Writable, store_error};
 
@@ -24,6 +27,7 @@ use crate::knowledge::access::{self, Writable, store_error};
 #[derive(Debug)]
 pub(crate) struct KnownPaths {
     path: PathBuf,
+    addresses: AddressPolicy,
     gatherer: Gatherer,
     table: SharedTable,
     /// Wall-clock time at the zero of the sessions' clock.
@@ -49,12 +53,13 @@ impl KnownPaths {
     pub(crate) fn open(path: &Path, now: Time) -> Result<Self> {
         let Writable { store, addresses } = access::open(path, None)?;
         let wall = access::now();
-        let table = StartTable::build(&store, wall).map_err(store_error)?;
-        let mut config = GatherConfig::new(addresses);
+        let table = StartTable::build(&store, &addresses, wall).map_err(store_error)?;
+        let mut config = GatherConfig::new(addresses.clone());
         config.retention = store.retention().map_err(store_error)?;
         let gatherer = Gatherer::start(store, config, wall, |notice| say(format_args!("{notice}")));
         Ok(Self {
             path: path.to_owned(),
+            addresses,
             gatherer: gatherer.context("cannot start the thread that writes the store")?,
             table: SharedTable::new(table),
             epoch: wall.before(now.since(Time::ZERO)),
@@ -63,21 +68,28 @@ impl KnownPaths {
         })
     }
 
-    /// Computes the predictions again every minute, on a thread. Its time is that of the samples: the
-    /// wall clock at the start plus the time since then, so that a step of the clock hides no sample.
+    /// Computes the predictions again every minute, and the clusters of networks every hour, on a thread.
+    /// Its time is that of the samples: the wall clock at the start plus the time since then, so that a
+    /// step of the clock hides no sample.
     ///
     /// # Errors
     /// The system has no thread.
     pub(crate) fn refresh(&mut self) -> Result<()> {
         let (stop, stopped) = channel();
         let (path, table) = (self.path.clone(), self.table.clone());
+        let addresses = self.addresses.clone();
         let (wall, start) = (self.opened, Instant::now());
         let thread = thread::Builder::new().name("predictions".into());
         let thread = thread.spawn(move || {
+            let mut minutes = 0_u32;
             while stopped.recv_timeout(REFRESH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let store = Store::read(&path);
                 let now = wall.after(start.elapsed());
-                let built = store.and_then(|store| StartTable::build(&store, now));
+                if minutes.is_multiple_of(CLUSTER_MINUTES) {
+                    cluster(&path, now);
+                }
+                minutes += 1;
+                let store = Store::read(&path);
+                let built = store.and_then(|store| StartTable::build(&store, &addresses, now));
                 match built {
                     Ok(built) => table.replace(built),
                     Err(error) => say(format_args!("predictions are out of date: {error}")),
@@ -91,7 +103,7 @@ impl KnownPaths {
 
     /// Prediction of the path to `peer`; `None` if nothing is known about it.
     pub(crate) fn predict(&self, peer: IpAddr) -> Option<Prediction> {
-        self.table.predict(peer)
+        self.table.predict(peer).filter(Prediction::is_known)
     }
 
     /// Input for the samples of a session with `peer`.
@@ -122,6 +134,21 @@ impl KnownPaths {
             "{} kept{lost}",
             counted(counts.written, "sample")
         ));
+    }
+}
+
+/// Computes the clusters of the networks in the store, beside its writer.
+fn cluster(path: &Path, now: WallTime) {
+    let done = Store::open(path, now)
+        .and_then(|mut opened| recluster(&mut opened.store, ClusterConfig::default(), now));
+    match done {
+        Ok(done) if done.clouds > 0 => say(format_args!(
+            "{} of {}",
+            counted(done.clusters as u64, "cluster"),
+            counted(done.clouds as u64, "network")
+        )),
+        Ok(_) => {}
+        Err(error) => say(format_args!("the clusters are out of date: {error}")),
     }
 }
 
@@ -219,6 +246,7 @@ impl Learner {
             rate: status.receive_rate,
             rtt,
             loss: status.loss,
+            is_limited: status.receive_rate.as_f64() < LIMITED * status.target.send.as_f64(),
         });
         for measurement in samples {
             record(&self.recorder, self.peer, measurement);
@@ -239,16 +267,25 @@ fn described(found: Option<&Prediction>) -> String {
     let Some(found) = found else {
         return "nothing is known about the path: the start is slow".to_owned();
     };
-    let clients = counted(found.clients as u64, "client");
     let start = match found.rtt {
         Some(_) => "the start is informed",
         None => "its round-trip time is unknown: the start is slow",
     };
-    format!(
-        "{} from {} of {clients}: {start}",
-        expected(found),
-        counted(found.samples as u64, "sample"),
-    )
+    let evidence = found.evidence();
+    let sum = |levels: [Level; 2]| {
+        levels
+            .map(|level| evidence.count(level))
+            .iter()
+            .sum::<f64>()
+    };
+    let counts = [
+        (sum(Level::CLIENT), "earlier visit"),
+        (sum(Level::NETWORK), "other client"),
+        (evidence.count(Level::Cluster), "similar network"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0.0);
+    let counts: Vec<String> = counts.map(|(n, unit)| counted(*n as u64, unit)).collect();
+    format!("{} from {}: {start}", expected(found), counts.join(", "))
 }
 
 /// Median and range of a prediction.
@@ -264,6 +301,10 @@ pub(crate) fn expected(found: &Prediction) -> String {
 
 const READING_INTERVAL: Duration = Duration::from_millis(100);
 const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
+/// Minutes between two computations of clusters.
+const CLUSTER_MINUTES: u32 = 60;
+/// A rate below this share of what the controller allows is that of the application.
+const LIMITED: f64 = 0.8;
 
 #[cfg(test)]
 mod tests {

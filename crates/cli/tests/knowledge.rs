@@ -148,27 +148,35 @@ fn a_prediction_is_explained() {
     let (code, said) = run("knowledge cluster --clusters 2 --json", &dir);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("\"clouds\":20,\"clusters\":2,"), "{said}");
-    let predict = "knowledge predict 192.0.5.9 --at 1700007200000";
+    let predict = "knowledge predict 192.0.5.7 --at 1700007200000";
     let (code, said) = run(predict, &dir);
     assert_eq!(code, Some(0), "{said}");
     for words in [
         "192.0.5.0/24",
-        "recent samples of its cluster",
-        "of 1 client",
-        "linear predictor of order",
-        "1.00 Mb/s",
+        "from the client, last 30 min: ",
+        "from its cluster: 10 networks",
+        "from all networks: 20 clients",
+        "rate        1.00 Mb/s",
         "20.0 ms",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     let (_, said) = run(&format!("{predict} --json"), &dir);
     assert!(said.contains("\"cluster\":1,"), "{said}");
-    let (code, said) = run("knowledge predict 198.51.100.1", &dir);
-    assert_eq!(code, Some(2));
+    // Of another network only what others have is known.
+    let (code, said) = run("knowledge predict 198.51.100.0/24 --at 1700007200000", &dir);
+    assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("nothing is known about 198.51.100.1"),
+        said.contains("100 % from all networks: 20 clients"),
         "{said}"
     );
+    let (code, said) = run("knowledge predict 198.51.100.1", &dir);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("no samples of the week before"), "{said}");
+    let table = "knowledge evaluate --predict 0.2 --json";
+    let (code, said) = run(table, &dir);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("no session starts after a pause"), "{said}");
     let (code, said) = run("knowledge predict 224.0.0.1", &dir);
     assert_eq!(code, Some(2));
     assert!(said.contains("no address of a host"), "{said}");
@@ -196,7 +204,7 @@ fn a_session_starts_from_the_store() {
     let (code, said) = run(&format!("{send} knowledge.db"), &dir);
     assert_eq!(code, Some(3), "{said}");
     assert!(
-        said.contains("from 59 samples of 1 client: the start is informed"),
+        said.contains("from 1 other client: the start is informed"),
         "{said}"
     );
     assert!(said.contains("3.00 Mb/s expected"), "{said}");

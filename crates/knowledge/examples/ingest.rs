@@ -52,6 +52,7 @@ fn sample(policy: &AddressPolicy, start: WallTime, second: u32, i: u32) -> Sampl
             rate: Rate::kbps(u64::from(500 + number % 5_000)),
             rtt: Some(Duration::from_millis(20)),
             loss: Some(0.001),
+            is_limited: false,
         },
         tag: None,
     }

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
     let done = recluster(&mut store, ClusterConfig::default(), now).expect("clustered");
     let began = Instant::now();
-    let table = StartTable::build(&store, now).expect("built");
+    let table = StartTable::build(&store, &ADDRESSES, now).expect("built");
     println!(
         "{} clouds in {} clusters; table built in {:.1} s, before the first start",
         table.len(),
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     let (loaded, counts, seconds) = thread::scope(|scope| {
         let builder = scope.spawn(|| {
             let store = Store::read(&path).expect("read");
-            table.replace(StartTable::build(&store, now).expect("built"));
+            table.replace(StartTable::build(&store, &ADDRESSES, now).expect("built"));
         });
         let ingest = scope.spawn(|| ingest(store, now, &is_over));
         println!("decisions, while samples are written and the table is built again:");
@@ -151,10 +151,12 @@ fn sample(client: u32, scale: Scale, now: WallTime) -> Sample {
             rate: Rate::kbps(1_000 << (client % 4)),
             rtt: Some(Duration::from_millis(20)),
             loss: None,
+            is_limited: false,
         },
         tag: None,
     }
 }
 
+const ADDRESSES: AddressPolicy = AddressPolicy::Truncated;
 const CLIENTS: u32 = 1_000_000;
 const PER_SECOND: f64 = 50e3;

@@ -8,9 +8,12 @@
 pub mod client;
 pub mod cloud;
 pub mod cluster;
+pub mod evaluate;
 pub mod exchange;
 pub mod gather;
 pub mod group_series;
+pub mod hierarchy;
+mod mixture;
 pub mod predict;
 pub mod recluster;
 mod robust;
@@ -20,6 +23,7 @@ pub mod start_table;
 pub mod store;
 pub mod synthetic;
 pub mod trajectory;
+pub mod visit;
 pub mod wall_time;
 
 pub use client::{AddressPolicy, Client, HashKey};

@@ -59,7 +59,7 @@ pub fn recluster(
 
 /// By how many octaves a cloud is faster than its cluster, over their common bins. Few bins count less:
 /// those of one hour half.
-fn offset(trajectory: &Trajectory, centroid: &Trajectory) -> f64 {
+pub(crate) fn offset(trajectory: &Trajectory, centroid: &Trajectory) -> f64 {
     let apart = |bin: usize| Some(f64::from(trajectory.get(bin)? - centroid.get(bin)?));
     let (mut sum, mut count) = (0.0, 0.0);
     for apart in (0..BINS).filter_map(apart) {

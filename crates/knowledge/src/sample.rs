@@ -48,6 +48,8 @@ pub struct Measurement {
     pub rtt: Option<Duration>,
     /// Share of lost packets, 0..=1; `None` if unknown.
     pub loss: Option<f64>,
+    /// The application had no more to send (RFC 7661), so that the path carries this rate at least.
+    pub is_limited: bool,
 }
 
 impl Measurement {
@@ -104,6 +106,7 @@ mod tests {
             rate: Rate::kbps(500),
             rtt: Some(Duration::from_millis(20)),
             loss: Some(0.01),
+            is_limited: false,
         };
         assert!(valid.is_valid());
         let wrong: [fn(&mut Measurement); 5] = [

@@ -12,13 +12,14 @@ use crate::wall_time::WallTime;
 pub struct Reading {
     /// Time on the session's clock.
     pub now: Time,
-    /// Rate that the receiver gets. If the application offers less than the path carries, this is a
-    /// lower bound.
+    /// Rate that the receiver gets.
     pub rate: Rate,
     /// Smoothed round-trip time.
     pub rtt: Duration,
     /// Smoothed share of lost packets, 0..=1.
     pub loss: f64,
+    /// The application had less to send than the controller allowed.
+    pub is_limited: bool,
 }
 
 /// Turns readings of a session into samples.
@@ -98,6 +99,7 @@ impl Sampler {
             rate: mean.rate,
             rtt: Some(mean.rtt),
             loss: Some(mean.loss),
+            is_limited: mean.is_limited,
         }
     }
 }
@@ -109,6 +111,8 @@ struct Interval {
     rate: f64,
     rtt: Duration,
     loss: f64,
+    /// Readings at which the application was the limit.
+    limited: u32,
     count: u32,
 }
 
@@ -117,6 +121,7 @@ struct Mean {
     rate: Rate,
     rtt: Duration,
     loss: f64,
+    is_limited: bool,
 }
 
 impl Interval {
@@ -125,6 +130,7 @@ impl Interval {
         self.rate += reading.rate.as_f64();
         self.rtt = self.rtt.saturating_add(reading.rtt);
         self.loss += reading.loss.clamp(0.0, 1.0);
+        self.limited += u32::from(reading.is_limited);
         self.count += 1;
     }
 
@@ -138,6 +144,8 @@ impl Interval {
             rate: Rate::from_f64(self.rate / count),
             rtt: self.rtt / self.count,
             loss: self.loss / count,
+            // A path that was full for half of the time shows its rate.
+            is_limited: 2 * self.limited > self.count,
         };
         *self = Self::default();
         Some(mean)
@@ -172,6 +180,7 @@ mod tests {
                 rate: Rate::kbps(rate(tick)),
                 rtt: Duration::from_millis(40),
                 loss: 0.01,
+                is_limited: true,
             }));
         }
         (samples, sampler.finish(Time::from_secs(seconds)))
@@ -187,7 +196,7 @@ mod tests {
         assert!((110..=150).contains(&rounds.count()));
         for sample in samples.iter().chain(&rest) {
             assert_eq!(sample.rate, Rate::kbps(2_000));
-            assert!(sample.is_valid(), "{sample:?}");
+            assert!(sample.is_valid() && sample.is_limited, "{sample:?}");
         }
         let rest = rest.expect("more than five seconds are left");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Predictions for all known clouds, in memory: a session's start is decided by two look-ups.
+//! Predictions for all known clouds, in memory: a session's start is decided by a few look-ups.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,26 +8,19 @@ use std::time::Duration;
 use tidegate_core::control::Prior;
 use tidegate_core::units::Rate;
 
+use crate::client::{AddressPolicy, Client};
 use crate::cloud::Cloud;
 use crate::group_series::{GroupSample, GroupSeries};
-use crate::predict::{Forecast, LEVELS, MEDIAN, Method, forecast, forecast_of_errors};
+use crate::hierarchy::{Evidence, Expectation, Hierarchy, Level, Places};
+use crate::predict::{LEVELS, MEDIAN, Method, forecast};
 use crate::store::{KnownCloud, RecentSample, Store, StoreError};
-use crate::trajectory::{BINS, Trajectory, exp2};
+use crate::trajectory::exp2;
+use crate::visit::visits;
 use crate::wall_time::WallTime;
 
-/// The method of predictions: the one with the least pinball loss (docs/knowledge.md).
+/// The method by which the level of a cluster is predicted: the one with the least pinball loss
+/// (docs/knowledge.md).
 pub const METHOD: Method = Method::Mixture;
-
-/// What a prediction is based on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
-    /// Recent samples of the cloud's cluster.
-    Cluster,
-    /// Recent samples of the cloud alone, which belongs to no cluster yet.
-    Cloud,
-    /// The trajectory of the cloud's cluster at this time of the day; no recent sample exists.
-    Trajectory,
-}
 
 /// A prediction, with its explanation.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,16 +29,10 @@ pub struct Prediction {
     pub cloud: Cloud,
     /// Number of the cluster, if the cloud has one.
     pub cluster: Option<i64>,
-    /// What the prediction is based on.
-    pub basis: Basis,
-    /// Samples of the last [`SPAN`] in the group.
-    pub samples: usize,
-    /// Clients that they are of.
-    pub clients: usize,
     /// By how many octaves the cloud is faster than its cluster.
     pub offset: f64,
-    /// The forecast, of the rate of the cloud.
-    pub forecast: Forecast,
+    /// What is expected of a new session.
+    pub expectation: Expectation,
     /// Least round-trip time of the cloud during the last day; `None` if it is not known.
     pub rtt: Option<Duration>,
 }
@@ -53,75 +40,123 @@ pub struct Prediction {
 impl Prediction {
     /// Quantiles of the rate at [`LEVELS`].
     pub fn rates(&self) -> [Rate; LEVELS.len()] {
-        self.forecast.quantiles.map(exp2)
+        self.expectation.quantiles.map(exp2)
+    }
+
+    /// What each level knows.
+    pub const fn evidence(&self) -> &Evidence {
+        &self.expectation.evidence
     }
 
     /// What a controller is started from: the median. `None` without a round-trip time, with which a
     /// controller checks whether the prior fits.
     pub fn prior(&self) -> Option<Prior> {
         Some(Prior {
-            rate: exp2(self.forecast.quantiles[MEDIAN]),
+            rate: exp2(self.expectation.quantiles[MEDIAN]),
             rtt: self.rtt?,
-            confidence: self.forecast.confidence,
+            confidence: self.expectation.confidence,
         })
+    }
+
+    /// Whether anything is known about the client, its network or networks of its cluster.
+    pub fn is_known(&self) -> bool {
+        self.evidence().share(&[Level::All]) < 1.0
+    }
+
+    /// Whether the client itself, or several clients of its network, decide the prediction: they have at
+    /// least half of it. One other client in an otherwise unknown network does not.
+    pub fn is_of_its_own(&self) -> bool {
+        let evidence = self.evidence();
+        let own = evidence.share(&Level::CLIENT);
+        let others = Level::NETWORK.map(|level| evidence.count(level));
+        let network = evidence.share(&Level::NETWORK);
+        own >= 0.5 || (others.iter().sum::<f64>() >= MIN_CLIENTS && own + network >= 0.5)
     }
 }
 
-/// Predictions for all known clouds.
-#[derive(Clone, Debug, Default)]
+/// Predictions for all clients.
+#[derive(Clone, Debug)]
 pub struct StartTable {
+    hierarchy: Hierarchy,
     clouds: HashMap<Cloud, Entry>,
-    groups: Vec<Group>,
+    clients: HashMap<(i64, Client), i64>,
+    addresses: AddressPolicy,
+    now: WallTime,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    group: usize,
+    id: i64,
     cluster: Option<i64>,
     offset: f64,
     rtt: Option<Duration>,
 }
 
-#[derive(Clone, Debug)]
-struct Group {
-    basis: Basis,
-    samples: usize,
-    clients: usize,
-    forecast: Forecast,
-}
-
 impl StartTable {
-    /// Computes the predictions of all clouds. It takes seconds for a large store; the table of the
-    /// last computation serves meanwhile.
+    /// Computes the predictions for sessions that start at `now`. It takes seconds for a large store; the
+    /// table of the last computation serves meanwhile.
     ///
     /// # Errors
     /// The store is locked or damaged.
-    pub fn build(store: &Store, now: WallTime) -> Result<Self, StoreError> {
-        Ok(Self::of(&Inputs::read(store, now)?))
-    }
-
-    /// Prediction for a client; `None` if nothing is known. It allocates nothing but the answer.
-    pub fn predict(&self, address: IpAddr) -> Option<Prediction> {
-        let cloud = Cloud::of(address).ok()?;
-        let entry = self.clouds.get(&cloud)?;
-        let group = &self.groups[entry.group];
-        let mut forecast = group.forecast.clone();
-        for quantile in &mut forecast.quantiles {
-            *quantile += entry.offset;
-        }
-        Some(Prediction {
-            cloud,
-            cluster: entry.cluster,
-            basis: group.basis,
-            samples: group.samples,
-            clients: group.clients,
-            offset: entry.offset,
-            forecast,
-            rtt: entry.rtt,
+    pub fn build(
+        store: &Store,
+        addresses: &AddressPolicy,
+        now: WallTime,
+    ) -> Result<Self, StoreError> {
+        let known = store.clouds()?;
+        let mut places = places(store, &known)?;
+        let recent = store.recent(now.before(SPAN), now)?;
+        set_shifts(&mut places, &known, &recent, now);
+        let history = store.history(now.before(HISTORY), now)?;
+        let rtts = store.least_rtts(now.before(DAY), now)?;
+        let entry = |cloud: KnownCloud| {
+            let entry = Entry {
+                id: cloud.id,
+                cluster: cloud.cluster,
+                offset: cloud.offset,
+                rtt: rtts.get(&cloud.id).copied(),
+            };
+            (cloud.cloud, entry)
+        };
+        Ok(Self {
+            hierarchy: Hierarchy::of(&visits(history), &places),
+            clouds: known.into_iter().map(entry).collect(),
+            clients: store.clients()?,
+            addresses: addresses.clone(),
+            now,
         })
     }
 
-    /// Number of clouds with a prediction.
+    /// Prediction for a client; `None` if nothing at all is known. The first client of a network is
+    /// predicted from others.
+    pub fn predict(&self, address: IpAddr) -> Option<Prediction> {
+        let cloud = Cloud::of(address).ok()?;
+        let entry = self.clouds.get(&cloud);
+        let client = entry.and_then(|entry| {
+            let name = self.addresses.client(address);
+            self.clients.get(&(entry.id, name)).copied()
+        });
+        self.expect(cloud, client)
+    }
+
+    /// Prediction for a client of a cloud of which nothing else is known.
+    pub fn predict_new(&self, cloud: Cloud) -> Option<Prediction> {
+        self.expect(cloud, None)
+    }
+
+    fn expect(&self, cloud: Cloud, client: Option<i64>) -> Option<Prediction> {
+        let entry = self.clouds.get(&cloud);
+        let id = entry.map(|entry| entry.id);
+        Some(Prediction {
+            cloud,
+            cluster: entry.and_then(|entry| entry.cluster),
+            offset: entry.map_or(0.0, |entry| entry.offset),
+            expectation: self.hierarchy.expect(client, id, self.now)?,
+            rtt: entry.and_then(|entry| entry.rtt),
+        })
+    }
+
+    /// Number of clouds that are known.
     pub fn len(&self) -> usize {
         self.clouds.len()
     }
@@ -130,42 +165,54 @@ impl StartTable {
     pub fn is_empty(&self) -> bool {
         self.clouds.is_empty()
     }
+}
 
-    fn of(inputs: &Inputs) -> Self {
-        let mut table = Self::default();
-        // Group of each cluster, or of a cloud without one.
-        let mut places: HashMap<Key, Option<usize>> = HashMap::new();
-        let mut by_group: HashMap<Key, Vec<GroupSample>> = HashMap::new();
-        let clouds: HashMap<i64, &KnownCloud> = inputs.clouds.iter().map(|c| (c.id, c)).collect();
-        for sample in &inputs.recent {
-            if let Some(cloud) = clouds.get(&sample.cloud) {
-                let sample = inputs.group_sample(cloud, sample);
-                by_group.entry(Key::of(cloud)).or_default().push(sample);
-            }
-        }
-        for cloud in &inputs.clouds {
-            let key = Key::of(cloud);
-            let place = *places.entry(key).or_insert_with(|| {
-                let group = inputs.group(key, by_group.remove(&key).unwrap_or_default())?;
-                table.groups.push(group);
-                Some(table.groups.len() - 1)
+/// Clusters and their members.
+fn places(store: &Store, known: &[KnownCloud]) -> Result<Places, StoreError> {
+    let members = known
+        .iter()
+        .filter_map(|cloud| Some((cloud.id, cloud.cluster?, cloud.offset)));
+    let clusters = store.clusters()?;
+    let centroids = clusters
+        .into_iter()
+        .map(|cluster| (cluster.id, cluster.centroid));
+    Ok(Places::new(members, centroids))
+}
+
+/// By how many octaves each cluster is above its trajectory, from the samples of the last [`SPAN`]: the
+/// forecast of the series of its slots, less if few clients have a part.
+fn set_shifts(places: &mut Places, known: &[KnownCloud], recent: &[RecentSample], now: WallTime) {
+    let clouds: HashMap<i64, &KnownCloud> = known.iter().map(|cloud| (cloud.id, cloud)).collect();
+    let mut groups: HashMap<i64, Vec<GroupSample>> = HashMap::new();
+    for sample in recent
+        .iter()
+        .filter(|sample| !sample.measurement.is_limited)
+    {
+        let cloud = clouds.get(&sample.cloud);
+        if let Some((cluster, offset)) = cloud.and_then(|cloud| places.of(cloud.id)) {
+            let at = sample.measurement.at;
+            groups.entry(cluster).or_default().push(GroupSample {
+                client: sample.client,
+                at,
+                rate: sample.measurement.rate,
+                offset,
+                expected: places.trajectory(cluster, at),
             });
-            if let Some(group) = place {
-                let entry = Entry {
-                    group,
-                    cluster: cloud.cluster,
-                    offset: cloud.offset,
-                    rtt: inputs.rtts.get(&cloud.id).copied(),
-                };
-                table.clouds.insert(cloud.cloud, entry);
-            }
         }
-        table
+    }
+    for (cluster, samples) in groups {
+        let series = GroupSeries::of(samples);
+        let found = forecast(METHOD, &series.values);
+        if let (Some(found), Some(usual)) = (found, places.trajectory(cluster, now)) {
+            let clients = series.clients as f64;
+            let certain = clients / (clients + FEW_CLIENTS);
+            places.set_shift(cluster, certain * (found.quantiles[MEDIAN] - usual));
+        }
     }
 }
 
 /// The table in use, shared by the sessions of a process. Another one replaces it as a whole.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SharedTable(Arc<Mutex<Arc<StartTable>>>);
 
 impl SharedTable {
@@ -194,101 +241,19 @@ impl SharedTable {
     }
 }
 
-/// Clouds that share a forecast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
-    Cloud(i64),
-    Cluster(i64),
-}
-
-impl Key {
-    fn of(cloud: &KnownCloud) -> Self {
-        cloud.cluster.map_or(Self::Cloud(cloud.id), Self::Cluster)
-    }
-}
-
-/// What the predictions are computed from.
-struct Inputs {
-    now: WallTime,
-    clouds: Vec<KnownCloud>,
-    centroids: HashMap<i64, Trajectory>,
-    recent: Vec<RecentSample>,
-    rtts: HashMap<i64, Duration>,
-}
-
-impl Inputs {
-    fn read(store: &Store, now: WallTime) -> Result<Self, StoreError> {
-        let clusters = store.clusters()?.into_iter();
-        Ok(Self {
-            now,
-            clouds: store.clouds()?,
-            centroids: clusters.map(|c| (c.id, c.centroid)).collect(),
-            recent: store.recent(now.before(SPAN), now)?,
-            rtts: store.least_rtts(now.before(DAY), now)?,
-        })
-    }
-
-    fn group_sample(&self, cloud: &KnownCloud, sample: &RecentSample) -> GroupSample {
-        let at = sample.measurement.at;
-        GroupSample {
-            client: sample.client,
-            at,
-            rate: sample.measurement.rate,
-            offset: cloud.offset,
-            expected: cloud.cluster.and_then(|id| self.expected(id, at)),
-        }
-    }
-
-    /// Value of the centroid of a cluster at a time of the day, missing bins interpolated.
-    fn expected(&self, cluster: i64, at: WallTime) -> Option<f64> {
-        let centroid = self.centroids.get(&cluster)?;
-        let value = centroid.get(at.bin());
-        let value = value.or_else(|| centroid.filled()?.get(at.bin()));
-        value.map(f64::from)
-    }
-
-    fn group(&self, key: Key, samples: Vec<GroupSample>) -> Option<Group> {
-        let series = GroupSeries::of(samples);
-        if let Some(forecast) = forecast(METHOD, &series.values) {
-            let basis = match key {
-                Key::Cloud(_) => Basis::Cloud,
-                Key::Cluster(_) => Basis::Cluster,
-            };
-            return Some(Group {
-                basis,
-                samples: series.samples,
-                clients: series.clients,
-                forecast,
-            });
-        }
-        let Key::Cluster(cluster) = key else {
-            return None;
-        };
-        let centroid = self.centroids.get(&cluster)?;
-        Some(Group {
-            basis: Basis::Trajectory,
-            samples: 0,
-            clients: 0,
-            forecast: forecast_of_errors(self.expected(cluster, self.now)?, errors(centroid)),
-        })
-    }
-}
-
-/// Errors of a prediction that has no recent sample: those of the centroid an hour ago as the prediction
-/// of each bin.
-fn errors(centroid: &Trajectory) -> Vec<f64> {
-    let hour = BINS / 24;
-    let change = |bin: usize| {
-        let before = centroid.get((bin + BINS - hour) % BINS)?;
-        Some(f64::from(centroid.get(bin)? - before))
-    };
-    (0..BINS).filter_map(change).collect()
-}
-
-/// Samples older than this have no part in a prediction.
+/// Samples of a round trip that show the present state of a cluster.
 pub const SPAN: Duration = Duration::from_mins(30);
 
+/// Samples from which clients and networks are known.
+const HISTORY: Duration = Duration::from_hours(7 * 24);
+
 const DAY: Duration = Duration::from_hours(24);
+
+/// Other clients of a network from which they decide a prediction for a client.
+const MIN_CLIENTS: f64 = 3.0;
+
+/// Clients of a cluster from which its present state counts half.
+const FEW_CLIENTS: f64 = 2.0;
 
 #[cfg(test)]
 mod tests;

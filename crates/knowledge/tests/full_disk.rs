@@ -175,6 +175,7 @@ fn observation(number: u64) -> Observation {
             rate: Rate::kbps(100 + number),
             rtt: None,
             loss: None,
+            is_limited: false,
         },
         tag: None,
     }

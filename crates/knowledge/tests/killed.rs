@@ -36,6 +36,7 @@ fn writer() {
                 rate: Rate::kbps(100 + number),
                 rtt: None,
                 loss: None,
+                is_limited: false,
             },
             tag: None,
         });

@@ -94,11 +94,28 @@ pub(crate) fn open(path: &Path, asked: Option<AddressArg>) -> Result<Writable> {
     Ok(Writable { store, addresses })
 }
 
-/// The key beside the store, which is made if it does not exist.
-fn key(store: &Path) -> Result<HashKey> {
+/// What a store that is read keeps of addresses. Without the key of its addresses clients are unknown,
+/// and their networks are not.
+pub(crate) fn policy(store: &Store) -> Result<AddressPolicy> {
+    let kept = store.address_policy().map_err(store_error)?;
+    Ok(match kept.as_deref() {
+        Some("plain") => AddressPolicy::Plain,
+        Some("hashed") if key_path(store.path()).exists() => {
+            AddressPolicy::Hashed(key(store.path())?)
+        }
+        _ => AddressPolicy::Truncated,
+    })
+}
+
+fn key_path(store: &Path) -> PathBuf {
     let mut path = OsString::from(store);
     path.push(".key");
-    let path = PathBuf::from(path);
+    path.into()
+}
+
+/// The key beside the store, which is made if it does not exist.
+fn key(store: &Path) -> Result<HashKey> {
+    let path = key_path(store);
     let name = path.display();
     match fs::read_to_string(&path) {
         Ok(text) => {

@@ -1,6 +1,7 @@
 //! Use of predictions: the start of streams, and titles that a path cannot carry.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -94,11 +95,20 @@ pub(super) fn check(prior: Prior, rtt: Option<Duration>) -> Result<Duration, &'s
     Ok(rtt)
 }
 
-/// Reason to refuse a title that needs `needed`: more than a quantile of the predicted rate.
+/// Reason to refuse a title that needs `needed`: more than a quantile of the predicted rate. A prediction
+/// that is mostly that of other networks, or of one neighbour, refuses nothing.
 pub(super) fn refusal(found: &Prediction, needed: Rate, quantile: f64) -> Option<String> {
     let most = quantile_of(&found.rates(), quantile);
     let text = || format!("{needed} needed, {}", expected(found));
-    (needed > most).then(text)
+    (found.is_of_its_own() && needed > most).then(text)
+}
+
+/// Whether a client that would be refused may try, so that a path that has become better is noticed: one of
+/// [`TRIES`] clients, others in each ten minutes.
+pub(super) fn may_try(client: IpAddr, now: Time) -> bool {
+    let mut hasher = DefaultHasher::new();
+    (client, now.since(Time::ZERO).as_secs() / 600).hash(&mut hasher);
+    hasher.finish().is_multiple_of(TRIES)
 }
 
 /// A quantile between those at [`LEVELS`], whose logarithms are interpolated.
@@ -130,6 +140,8 @@ pub(super) fn quantile(text: &str) -> Result<f64, String> {
 const UNCONFIRMED: Duration = Duration::from_millis(12_400);
 /// Streams of a network per informed start.
 const PER_SPENDER: usize = 4;
+/// Clients of which one may try.
+const TRIES: u64 = 20;
 const MAX_RTT: u32 = 10;
 const MIN_CONFIDENCE: f64 = 0.2;
 
@@ -165,6 +177,19 @@ mod tests {
         assert!(admitted(&mut spenders, 13, 8));
         let other = "198.51.100.7".parse().unwrap();
         assert!(spenders.admit(Time::from_secs(13), other, 1));
+    }
+
+    #[test]
+    fn a_few_clients_may_try() {
+        let tries = |ten_minutes: u64| {
+            let now = Time::from_secs(600 * ten_minutes);
+            let client = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+            let all = (0..2_000).filter(|number| may_try(client(*number), now));
+            all.collect::<Vec<_>>()
+        };
+        let (first, second) = (tries(0), tries(1));
+        assert!((60..140).contains(&first.len()), "{}", first.len());
+        assert_ne!(first, second);
     }
 
     #[test]

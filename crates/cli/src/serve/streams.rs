@@ -336,6 +336,9 @@ impl Streams {
     /// Reason to refuse a title to a client, by the prediction of the path.
     pub(super) fn refusal(&self, title: &Title, client: IpAddr) -> Option<String> {
         let quantile = self.settings.admission?;
+        if admission::may_try(client, self.clock.now()) {
+            return None;
+        }
         let found = self.known.as_ref()?.predict(client)?;
         // Predictions are rates on the wire.
         let packet = self.settings.packet_size.get();

@@ -69,6 +69,11 @@ fn row(record: &StringRecord, places: &[Option<usize>; COLUMNS.len()]) -> Result
         rtt_us: number(5)?,
         loss,
         tag: text(7).map(str::to_owned),
+        is_limited: match text(8) {
+            None | Some("0" | "false") => false,
+            Some("1" | "true") => true,
+            Some(_) => return Err(RowFault::Column("limited")),
+        },
     })
 }
 
@@ -102,6 +107,7 @@ impl<W: Write> CsvWriter<W> {
             number(row.rtt_us),
             row.loss.map(|loss| loss.to_string()).unwrap_or_default(),
             row.tag.clone().unwrap_or_default(),
+            u8::from(row.is_limited).to_string(),
         ];
         self.0.write_record(&cells).map_err(csv_error)
     }
@@ -126,4 +132,4 @@ fn csv_error(error: csv::Error) -> ExchangeError {
 }
 
 /// Columns that may be missing.
-const OPTIONAL: [&str; 4] = ["cloud", "rtt_us", "loss", "tag"];
+const OPTIONAL: [&str; 5] = ["cloud", "rtt_us", "loss", "tag", "limited"];

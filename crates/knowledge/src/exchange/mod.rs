@@ -10,6 +10,7 @@
 //! | `rtt_us` | integer | mean round-trip time; may be missing |
 //! | `loss` | real | share of lost packets; may be missing |
 //! | `tag` | text | label of the session; may be missing |
+//! | `limited` | 0 or 1 | the application had no more to send, and the rate is a lower bound; may be missing |
 
 mod csv_file;
 mod parquet_file;
@@ -30,8 +31,8 @@ use crate::sample::{LONGEST_TAG, Measurement, Sample, Scale};
 use crate::wall_time::WallTime;
 
 /// Names of the columns, in order.
-pub const COLUMNS: [&str; 8] = [
-    "at_ms", "cloud", "client", "scale", "rate_bps", "rtt_us", "loss", "tag",
+pub const COLUMNS: [&str; 9] = [
+    "at_ms", "cloud", "client", "scale", "rate_bps", "rtt_us", "loss", "tag", "limited",
 ];
 
 /// A row of a file.
@@ -53,6 +54,8 @@ pub struct Row {
     pub loss: Option<f64>,
     /// Label.
     pub tag: Option<String>,
+    /// The rate is a lower bound.
+    pub is_limited: bool,
 }
 
 impl Row {
@@ -84,6 +87,7 @@ impl Row {
             rate: Rate::bps(self.rate_bps),
             rtt: self.rtt_us.map(Duration::from_micros),
             loss: self.loss,
+            is_limited: self.is_limited,
         };
         if !measurement.is_valid() {
             return Err(RowFault::Range);
@@ -115,6 +119,7 @@ impl From<&Sample> for Row {
             rtt_us: measured.rtt.map(|rtt| rtt.as_micros() as u64),
             loss: measured.loss,
             tag: sample.tag.clone(),
+            is_limited: measured.is_limited,
         }
     }
 }

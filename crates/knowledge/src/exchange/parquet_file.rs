@@ -74,6 +74,7 @@ fn row(record: Record) -> Result<Row, RowFault> {
             "rtt_us" => row.rtt_us = integer(&field, "rtt_us")?,
             "loss" => row.loss = real(&field)?,
             "tag" => row.tag = text(field, "tag")?,
+            "limited" => row.is_limited = flag(&field)?,
             _ => {}
         }
     }
@@ -98,6 +99,17 @@ fn real(field: &Field) -> Result<Option<f64>, RowFault> {
         Field::Double(n) => Ok(Some(n)),
         Field::Float(n) => Ok(Some(n.into())),
         _ => Err(RowFault::Column("loss")),
+    }
+}
+
+fn flag(field: &Field) -> Result<bool, RowFault> {
+    match *field {
+        Field::Null => Ok(false),
+        Field::Bool(is_set) => Ok(is_set),
+        _ => match integer(field, "limited")? {
+            Some(number @ 0..=1) => Ok(number == 1),
+            _ => Err(RowFault::Column("limited")),
+        },
     }
 }
 
@@ -214,6 +226,10 @@ fn write_column(
             let values: Vec<ByteArray> = values.map(|t| t.into_bytes().into()).collect();
             writer.write_batch(&values, levels.as_deref(), None)?;
         }
+        ColumnWriter::BoolColumnWriter(writer) => {
+            let values: Vec<bool> = rows.iter().map(|row| row.is_limited).collect();
+            writer.write_batch(&values, None, None)?;
+        }
         _ => unreachable!("the schema has no other types"),
     }
     Ok(())
@@ -235,6 +251,7 @@ fn schema() -> Arc<Type> {
             OPTIONAL INT64 rtt_us;
             OPTIONAL DOUBLE loss;
             OPTIONAL BYTE_ARRAY tag (UTF8);
+            REQUIRED BOOLEAN limited;
         }",
     );
     Arc::new(parsed.expect("the schema is a constant"))
@@ -247,7 +264,7 @@ impl From<ParquetError> for ExchangeError {
 }
 
 /// Columns that may be missing.
-const OPTIONAL: [&str; 4] = ["cloud", "rtt_us", "loss", "tag"];
+const OPTIONAL: [&str; 5] = ["cloud", "rtt_us", "loss", "tag", "limited"];
 
 /// Rows of a group, which are in memory at once: about 20 MB.
 const ROWS_PER_GROUP: usize = 131_072;

@@ -21,6 +21,7 @@ fn rows() -> Vec<Row> {
         rtt_us: (!i.is_multiple_of(3)).then_some(20_000 + i),
         loss: (!i.is_multiple_of(4)).then_some(i as f64 / 1e3),
         tag: (!i.is_multiple_of(5)).then(|| format!("title {i}")),
+        is_limited: i.is_multiple_of(7),
     };
     (0..100).map(row).collect()
 }

@@ -121,19 +121,6 @@ pub fn forecast(method: Method, series: &[f64]) -> Option<Forecast> {
     })
 }
 
-/// A forecast of a value with errors that are known from elsewhere.
-pub fn forecast_of_errors(value: f64, errors: Vec<f64>) -> Forecast {
-    let samples = errors.len();
-    let part = Part::new(value, errors, 0);
-    Forecast {
-        quantiles: part.quantiles(),
-        order: 0,
-        is_stationary: true,
-        confidence: part.small_errors() * samples as f64 / (samples + FEW) as f64,
-        samples: 0,
-    }
-}
-
 fn parts(method: Method, series: &[f64], is_stationary: bool) -> Vec<Part> {
     let baselines = || vec![baseline::last(series), baseline::ewma(series)];
     match method {

@@ -52,6 +52,7 @@ impl Store {
                 measured.rtt.map(|rtt| rtt.as_micros() as u64),
                 measured.loss,
                 sample.tag,
+                measured.is_limited,
             ])?;
             let day = measured.at.day();
             if last_day != Some(day) {
@@ -146,8 +147,8 @@ fn client_id(
     Ok(id)
 }
 
-const INSERT_SAMPLE: &str = "INSERT INTO samples(at_ms, client, scale, rate_bps, rtt_us, loss, tag)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+const INSERT_SAMPLE: &str = "INSERT INTO samples(at_ms, client, scale, rate_bps, rtt_us, loss, tag,
+    limited) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
 /// Maximum number of clients whose row numbers are kept in memory: about 200 MB.
 const MAX_CACHED: usize = 2_000_000;

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension as _, Row};
+use rusqlite::{OptionalExtension as _, Row, params};
 use tidegate_core::units::Rate;
 
 use super::{Store, StoreError};
 use crate::client::Client;
 use crate::cloud::Cloud;
 use crate::sample::{Measurement, Sample, Scale};
-use crate::trajectory::Trajectory;
+use crate::trajectory::{Trajectory, log2};
+use crate::visit::VisitSample;
 use crate::wall_time::WallTime;
 
 /// Numbers of rows.
@@ -96,7 +97,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut read = || {
             let mut query = self.connection.prepare(
-                "SELECT at_ms, scale, rate_bps, rtt_us, loss, tag, prefix, name
+                "SELECT at_ms, scale, rate_bps, rtt_us, loss, tag, prefix, name, limited
                  FROM samples JOIN clients ON clients.id = samples.client
                     JOIN clouds ON clouds.id = clients.cloud
                  ORDER BY at_ms, samples.rowid",
@@ -198,6 +199,62 @@ impl Store {
         read().map_err(|e: rusqlite::Error| self.error(e))
     }
 
+    /// Samples of both scales between two times, the newest [`MAX_HISTORY`] of them, for visits.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn history(&self, from: WallTime, to: WallTime) -> Result<Vec<VisitSample>, StoreError> {
+        let read = || {
+            let mut samples = Vec::new();
+            for scale in [Scale::RoundTrip, Scale::Minute] {
+                let mut query = self.connection.prepare(
+                    "SELECT at_ms, rate_bps, clients.cloud, client, limited
+                     FROM samples JOIN clients ON clients.id = samples.client
+                     WHERE scale = ?1 AND at_ms BETWEEN ?2 AND ?3 AND rate_bps > 0
+                     ORDER BY at_ms DESC LIMIT ?4",
+                )?;
+                let values = params![scale.name(), from.as_millis(), to.as_millis(), MAX_HISTORY];
+                let rows = query.query_map(values, |row| {
+                    Ok(VisitSample {
+                        at: WallTime::since_1970(Duration::from_millis(row.get(0)?)),
+                        value: log2(Rate::bps(row.get(1)?)),
+                        cloud: row.get(2)?,
+                        client: row.get(3)?,
+                        is_limited: row.get(4)?,
+                    })
+                })?;
+                for row in rows {
+                    samples.push(row?);
+                }
+            }
+            Ok(samples)
+        };
+        read().map_err(|e: rusqlite::Error| self.error(e))
+    }
+
+    /// Row numbers of all clients by the row numbers of their clouds and their names.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn clients(&self) -> Result<HashMap<(i64, Client), i64>, StoreError> {
+        let read = || {
+            let mut query = self
+                .connection
+                .prepare("SELECT id, cloud, name FROM clients")?;
+            let rows = query.query_map([], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?))
+            })?;
+            let mut clients = HashMap::new();
+            for row in rows {
+                let (id, cloud, name) = row?;
+                // Another program may have written a name of another form.
+                clients.extend(Client::new(&name).map(|client| ((cloud, client), id)));
+            }
+            Ok(clients)
+        };
+        read().map_err(|e: rusqlite::Error| self.error(e))
+    }
+
     /// Samples over a round trip between two times, in order of time.
     ///
     /// # Errors
@@ -205,7 +262,7 @@ impl Store {
     pub fn recent(&self, from: WallTime, to: WallTime) -> Result<Vec<RecentSample>, StoreError> {
         let read = || {
             let mut query = self.connection.prepare(
-                "SELECT at_ms, rate_bps, rtt_us, loss, clients.cloud, client
+                "SELECT at_ms, rate_bps, rtt_us, loss, clients.cloud, client, limited
                  FROM samples JOIN clients ON clients.id = samples.client
                  WHERE scale = 'round-trip' AND at_ms BETWEEN ?1 AND ?2
                  ORDER BY at_ms, samples.rowid",
@@ -220,6 +277,7 @@ impl Store {
                         rate: Rate::bps(row.get(1)?),
                         rtt: row.get::<_, Option<u64>>(2)?.map(Duration::from_micros),
                         loss: row.get(3)?,
+                        is_limited: row.get(6)?,
                     },
                 })
             })?;
@@ -243,6 +301,10 @@ fn known_cloud(row: &Row<'_>) -> rusqlite::Result<Option<KnownCloud>> {
     }))
 }
 
+/// Largest number of samples of a scale from which predictions are made: a week of 1,000,000 sessions of
+/// some minutes.
+const MAX_HISTORY: u32 = 5_000_000;
+
 const CLOUDS: &str = "SELECT clouds.id, prefix, cluster, offset_log2
     FROM clouds LEFT JOIN members ON members.cloud = clouds.id";
 
@@ -265,6 +327,7 @@ fn sample(row: &Row<'_>) -> rusqlite::Result<Option<Sample>> {
         rate: Rate::bps(row.get(2)?),
         rtt: row.get::<_, Option<u64>>(3)?.map(Duration::from_micros),
         loss: row.get(4)?,
+        is_limited: row.get(8)?,
     };
     Ok(measurement.is_valid().then_some(Sample {
         cloud,

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 /// Version of the tables, in `meta`.
-pub(super) const VERSION: &str = "2";
+pub(super) const VERSION: &str = "3";
 
 /// Creates missing tables and sets the modes of the file.
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
@@ -11,11 +11,29 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     // the file stays valid (https://www.sqlite.org/wal.html).
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
+    migrate(connection)?;
     connection.execute_batch(TABLES)?;
     connection.execute(
         "INSERT OR IGNORE INTO meta(key, value) VALUES ('version', ?1)",
         [VERSION],
     )?;
+    Ok(())
+}
+
+/// Version 2 did not know which samples the application had limited: none counts as such.
+fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+    let query = "SELECT value FROM meta WHERE key = 'version'";
+    // A new file has no tables.
+    let version = connection.query_row(query, [], |row| row.get::<_, String>(0));
+    if version.as_deref() == Ok("2") {
+        connection.execute_batch(
+            "BEGIN;
+             ALTER TABLE samples ADD COLUMN limited INTEGER NOT NULL DEFAULT 0;
+             DROP VIEW IF EXISTS readable;
+             UPDATE meta SET value = '3' WHERE key = 'version';
+             COMMIT;",
+        )?;
+    }
     Ok(())
 }
 
@@ -41,7 +59,8 @@ CREATE TABLE IF NOT EXISTS samples(
     rate_bps INTEGER NOT NULL,
     rtt_us INTEGER,
     loss REAL,
-    tag TEXT
+    tag TEXT,
+    limited INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS samples_by_time ON samples(scale, at_ms);
 CREATE TABLE IF NOT EXISTS changed_days(
@@ -74,7 +93,7 @@ CREATE TABLE IF NOT EXISTS members(
 CREATE INDEX IF NOT EXISTS members_by_cluster ON members(cluster);
 CREATE VIEW IF NOT EXISTS readable AS
     SELECT datetime(at_ms / 1000, 'unixepoch') AS at, prefix AS cloud, name AS client, scale,
-        rate_bps / 1e6 AS mbps, rtt_us / 1e3 AS rtt_ms, loss, tag
+        rate_bps / 1e6 AS mbps, rtt_us / 1e3 AS rtt_ms, loss, tag, limited
     FROM samples JOIN clients ON clients.id = samples.client
         JOIN clouds ON clouds.id = clients.cloud;
 ";

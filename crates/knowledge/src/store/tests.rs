@@ -47,6 +47,7 @@ fn measured(at: WallTime, scale: Scale, kbps: u64) -> Measurement {
         rate: Rate::kbps(kbps),
         rtt: Some(Duration::from_millis(20)),
         loss: Some(0.01),
+        is_limited: false,
     }
 }
 

@@ -32,7 +32,8 @@ pub struct Member {
 impl Store {
     /// Computes the trajectories of the days that have new samples. The value of a bin is the median
     /// over the clients of the cloud of each client's mean, so that one of three clients cannot
-    /// move it out of the range of the others. Returns the number of days.
+    /// move it out of the range of the others. Samples that the application limited have no part. Returns
+    /// the number of days.
     ///
     /// # Errors
     /// The disk is full, the file is locked or damaged.
@@ -172,7 +173,7 @@ fn update_day(transaction: &Transaction<'_>, day: u32) -> rusqlite::Result<()> {
     let mut query = transaction.prepare_cached(
         "SELECT clients.cloud, client, at_ms, rate_bps
          FROM samples JOIN clients ON clients.id = samples.client
-         WHERE scale = 'minute' AND at_ms >= ?1 AND at_ms < ?2
+         WHERE scale = 'minute' AND at_ms >= ?1 AND at_ms < ?2 AND NOT limited
          ORDER BY clients.cloud, client",
     )?;
     let mut rows = query.query([from.as_millis(), to.as_millis()])?;

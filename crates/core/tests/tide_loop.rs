@@ -22,6 +22,8 @@ struct Flow {
     /// Whether the application has data.
     is_active: bool,
     next_seq: u64,
+    /// After so many packets a number is left out.
+    skips: u64,
     next_packet: Time,
     next_report: Time,
     /// Time at which the bottleneck is free.
@@ -58,6 +60,7 @@ impl Flow {
             capacity,
             is_active: true,
             next_seq: 0,
+            skips: u64::MAX,
             next_packet: Time::ZERO,
             next_report: Time::ZERO + REPORTS,
             free: Time::ZERO,
@@ -107,7 +110,7 @@ impl Flow {
             kind: Kind::Media,
             app_limited: !self.is_active || self.target() < self.control.target().send,
         };
-        self.next_seq += 1;
+        self.next_seq += 1 + u64::from(self.next_seq % self.skips == self.skips - 1);
         self.free = self.free.max(self.now) + SIZE / self.capacity;
         self.in_flight
             .push_back((packet, self.now, self.free + ONE_WAY));
@@ -233,6 +236,17 @@ proptest! {
             flow.report_early(if all { Early::All(by) } else { Early::Newest(by) });
         }
         flow.run_to(at + 5_000);
+        prop_assert!(flow.least >= Rate::kbps(7_600), "{:?}", flow.least);
+    }
+
+    /// A QUIC stack leaves numbers out, so that a peer cannot acknowledge packets that it has not received.
+    #[test]
+    fn numbers_that_are_left_out_are_no_packets(skips in 1..50_u64) {
+        let mut flow = Flow::new(Rate::kbps(20_000), Rate::ZERO, Rate::kbps(8_000));
+        flow.skips = skips;
+        flow.run_to(5_000);
+        flow.mark();
+        flow.run_to(10_000);
         prop_assert!(flow.least >= Rate::kbps(7_600), "{:?}", flow.least);
     }
 

@@ -197,13 +197,15 @@ impl Path {
         let size = packet.size.get().min(LARGEST_PACKET) as f64;
         self.size += (size - self.size) * SIZE_GAIN;
         let departure = Departure {
+            seq: packet.seq,
+            step: self.flight.step(packet.seq),
             sent: self.seconds(now),
             size,
             rate,
             is_last: packet.app_limited,
             is_open: true,
         };
-        self.flight.send(packet.seq, departure);
+        self.flight.send(departure);
     }
 
     /// Feedback at `now`. `is_restored`: it ends a silence of the path. `target` is the delay in the
@@ -332,7 +334,9 @@ impl Path {
         if sent_at >= self.newest_sent {
             (self.newest_sent, self.newest_rate) = (sent_at, departure.rate);
         }
-        if let Some(last) = last.filter(|last| last.seq + 1 == packet.seq) {
+        if let Some(last) =
+            last.filter(|last| packet.seq.checked_sub(last.seq) == Some(departure.step.into()))
+        {
             let (gap, spread) = (sent - last.sent, at - last.at);
             // Below, the packet before had left the queue when this one arrived at it.
             let is_busy = last.queue.min(steady) > (1.5 * gap).max(1e-3) && gap < 0.1;

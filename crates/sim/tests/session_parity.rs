@@ -41,7 +41,7 @@ fn repair_share(run: &SessionRun) -> f64 {
 
 /// Shares of frames in time of ten seeds at a fixed rate, in ascending order, and the largest share
 /// of repairs.
-fn measure(loss: LossConfig, kbps: u64, parity: bool) -> (Vec<f64>, f64) {
+fn measure(loss: &LossConfig, kbps: u64, parity: bool) -> (Vec<f64>, f64) {
     let rate = Rate::kbps(kbps);
     measure_with(
         &ControllerConfig::from(FixedConfig { rate }),
@@ -54,7 +54,7 @@ fn measure(loss: LossConfig, kbps: u64, parity: bool) -> (Vec<f64>, f64) {
 /// The same with a controller and this ceiling.
 fn measure_with(
     control: &ControllerConfig,
-    loss: LossConfig,
+    loss: &LossConfig,
     kbps: u64,
     parity: bool,
 ) -> (Vec<f64>, f64) {
@@ -62,7 +62,7 @@ fn measure_with(
         let setup = SessionSetup {
             parity,
             control: control.clone(),
-            ..geo(seed, loss, kbps)
+            ..geo(seed, loss.clone(), kbps)
         };
         let run = setup.run(Duration::from_secs(1));
         (run.on_time(2, 60), repair_share(&run))
@@ -78,18 +78,18 @@ const HALF: u64 = 2_500;
 #[test]
 fn parity_saves_the_frames_that_a_retransmission_cannot() {
     let loss = LossConfig::Bernoulli(0.01);
-    let (with, repairs) = measure(loss, HALF, true);
+    let (with, repairs) = measure(&loss, HALF, true);
     let mean = with.iter().sum::<f64>() / 10.0;
     assert!(mean >= 0.995 && with[0] >= 0.98, "{with:?}");
     assert!(repairs <= 0.2, "{repairs}");
-    let (without, _) = measure(loss, HALF, false);
+    let (without, _) = measure(&loss, HALF, false);
     assert!(without[9] <= 0.8, "{without:?}");
 }
 
 #[test]
 fn tide_shows_nearly_all_frames_with_little_parity() {
     let tide = ControllerConfig::from(TideConfig::default());
-    let (on_time, repairs) = measure_with(&tide, LossConfig::Bernoulli(0.01), HALF, true);
+    let (on_time, repairs) = measure_with(&tide, &LossConfig::Bernoulli(0.01), HALF, true);
     let mean = on_time.iter().sum::<f64>() / 10.0;
     assert!(mean >= 0.995 && repairs <= 0.2, "{repairs} {on_time:?}");
 }
@@ -100,8 +100,8 @@ fn tide_shows_nearly_all_frames_with_little_parity() {
 fn bursts_get_more_parity() {
     let bursts = GilbertElliott::bursts(0.01, 3.0).map(LossConfig::GilbertElliott);
     let bursts = bursts.expect("a valid channel");
-    let (with, repairs) = measure(bursts, 1_000, true);
-    let (without, _) = measure(bursts, 1_000, false);
+    let (with, repairs) = measure(&bursts, 1_000, true);
+    let (without, _) = measure(&bursts, 1_000, false);
     let missed = |shares: &[f64]| 1.0 - shares.iter().sum::<f64>() / 10.0;
     assert!(
         missed(&with) <= 0.67 * missed(&without),
@@ -113,7 +113,7 @@ fn bursts_get_more_parity() {
 
 #[test]
 fn a_path_without_losses_gets_little_parity_and_a_short_one_none() {
-    let (on_time, repairs) = measure(LossConfig::NONE, HALF, true);
+    let (on_time, repairs) = measure(&LossConfig::NONE, HALF, true);
     assert!(on_time[0] >= 0.999 && repairs <= 0.1, "{repairs}");
     let mut short = geo(1, LossConfig::Every(NonZeroU32::new(100).unwrap()), HALF);
     for link in [&mut short.uplink, &mut short.downlink] {

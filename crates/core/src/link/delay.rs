@@ -6,8 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rand_pcg::Pcg64Mcg;
 
-use super::config::LinkConfig;
-use super::steps::StepReader;
+use super::steps::{StepReader, Steps};
 use crate::random::unit;
 use crate::units::{Time, nanos};
 
@@ -127,12 +126,17 @@ impl<T: Copy + Ord> Wire<T> {
 
     /// Empty wire. `rng` is the random stream of the link. Without jitter, packets of a flow stay in
     /// order while the delay varies.
-    pub(super) fn new(config: &LinkConfig, rng: Pcg64Mcg) -> Self {
-        let even = config.jitter.is_none() && config.delay_variation.is_none();
-        let reorder = config.jitter.is_some_and(|jitter| jitter.reorder);
+    pub(super) fn new(
+        delay: Duration,
+        variation: Option<Steps<Duration>>,
+        jitter: Option<JitterConfig>,
+        rng: Pcg64Mcg,
+    ) -> Self {
+        let even = jitter.is_none() && variation.is_none();
+        let reorder = jitter.is_some_and(|jitter| jitter.reorder);
         Self {
-            delay: nanos(config.delay),
-            variation: config.delay_variation.clone().map(StepReader::new),
+            delay: nanos(delay),
+            variation: variation.map(StepReader::new),
             way: if even {
                 Way::Ordered(VecDeque::new())
             } else {
@@ -142,7 +146,7 @@ impl<T: Copy + Ord> Wire<T> {
                     last: (!reorder).then(Vec::new),
                 })
             },
-            jitter: config.jitter.map(|config| Jitter {
+            jitter: jitter.map(|config| Jitter {
                 spread: config.spread,
                 rng,
             }),
@@ -268,7 +272,6 @@ fn later(at: Time, nanos: u64) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Steps;
     use crate::random::Seed;
 
     fn ms(ms: u64) -> Duration {
@@ -330,12 +333,7 @@ mod tests {
 
     /// A wire with a delay of 5 ms.
     fn wire(jitter: JitterConfig) -> Wire<u32> {
-        let config = LinkConfig {
-            delay: ms(5),
-            jitter: Some(jitter),
-            ..LinkConfig::default()
-        };
-        Wire::new(&config, Seed(1).stream("link/l/jitter"))
+        Wire::new(ms(5), None, Some(jitter), Seed(1).stream("link/l/jitter"))
     }
 
     fn arrivals(reorder: bool) -> Vec<(Time, u32)> {
@@ -418,12 +416,9 @@ mod tests {
     fn a_falling_delay_keeps_the_order_of_a_flow() {
         let (at, none) = (Time::from_millis, Duration::ZERO);
         let steps = [(at(0), none), (at(10), ms(20)), (at(12), none)];
-        let config = LinkConfig {
-            delay: ms(5),
-            delay_variation: Some(Steps::new(&steps).unwrap()),
-            ..LinkConfig::default()
-        };
-        let mut wire = Wire::new(&config, Seed(1).stream("link/l/jitter"));
+        let steps = Steps::new(&steps).unwrap();
+        let rng = Seed(1).stream("link/l/jitter");
+        let mut wire = Wire::new(ms(5), Some(steps), None, rng);
         for (id, (sent, flow)) in [(9, 0), (10, 0), (11, 1), (12, 0), (13, 0), (13, 2), (40, 0)]
             .into_iter()
             .enumerate()

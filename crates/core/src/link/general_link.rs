@@ -59,7 +59,12 @@ impl GeneralLink {
             outages,
             loss: Loss::new(&config.loss, stream("loss")),
             policy: config.lower_effort,
-            wire: Wire::new(config, stream("jitter")),
+            wire: Wire::new(
+                config.delay,
+                config.delay_variation.clone(),
+                config.jitter,
+                stream("jitter"),
+            ),
             latest: Time::ZERO,
             stats: LinkStats::default(),
             busy: 0,

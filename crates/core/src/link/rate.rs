@@ -39,7 +39,7 @@ impl Capacity {
         match self {
             Self::Unlimited => None,
             Self::Fixed(rate) => Some(*rate * to.since(from)),
-            Self::Steps(steps) => Some(steps.offered(from, to)),
+            Self::Steps(steps) => Some(offered_in_steps(steps, from, to)),
             Self::Trace(trace) => Some(trace.offered(from, to)),
         }
     }
@@ -61,44 +61,42 @@ impl Capacity {
     }
 }
 
-/// A rate of zero is a stall.
-impl Steps<Rate> {
-    /// Integrates over the steps. Work is in bits times 10⁹, so that rate times nanoseconds is an
-    /// integer: 2^64 bytes are below 2^97, rate times time below 2^128.
-    fn serve(&self, start: Time, size: Bytes) -> Option<Time> {
-        let steps = self.as_slice();
-        let mut left = work(size);
-        let mut from = start;
-        for i in self.index(start).. {
-            let rate = u128::from(steps[i].1.as_bps());
-            let until = steps.get(i + 1).map(|(at, _)| *at);
-            let fits = until.map(|until| rate * until.since(from).as_nanos());
-            if fits.is_none_or(|fits| left <= fits) {
-                let end = u128::from(from.as_nanos()) + left.checked_div_ceil(rate)?;
-                return within_reach(end);
-            }
-            left -= fits?;
-            from = until?;
+/// Integrates over the steps. Work is in bits times 10⁹, so that rate times nanoseconds is an
+/// integer: 2^64 bytes are below 2^97, rate times time below 2^128.
+fn serve_in_steps(steps: &Steps<Rate>, start: Time, size: Bytes) -> Option<Time> {
+    let list = steps.as_slice();
+    let mut left = work(size);
+    let mut from = start;
+    for i in steps.index(start).. {
+        let rate = u128::from(list[i].1.as_bps());
+        let until = list.get(i + 1).map(|(at, _)| *at);
+        let fits = until.map(|until| rate * until.since(from).as_nanos());
+        if fits.is_none_or(|fits| left <= fits) {
+            let end = u128::from(from.as_nanos()) + left.checked_div_ceil(rate)?;
+            return within_reach(end);
         }
-        None
+        left -= fits?;
+        from = until?;
     }
+    None
+}
 
-    fn offered(&self, from: Time, to: Time) -> Bytes {
-        let steps = self.as_slice();
-        let mut sum = 0_u128;
-        let mut at = from;
-        for i in self.index(from).. {
-            let next = steps.get(i + 1).map_or(Time::FAR, |(at, _)| *at);
-            let end = next.min(to);
-            let piece = u128::from(steps[i].1.as_bps()) * end.since(at).as_nanos();
-            sum = sum.saturating_add(piece);
-            if next >= to {
-                break;
-            }
-            at = next;
+/// Capacity from `from` to before `to`.
+fn offered_in_steps(steps: &Steps<Rate>, from: Time, to: Time) -> Bytes {
+    let list = steps.as_slice();
+    let mut sum = 0_u128;
+    let mut at = from;
+    for i in steps.index(from).. {
+        let next = list.get(i + 1).map_or(Time::FAR, |(at, _)| *at);
+        let end = next.min(to);
+        let piece = u128::from(list[i].1.as_bps()) * end.since(at).as_nanos();
+        sum = sum.saturating_add(piece);
+        if next >= to {
+            break;
         }
-        Bytes(u64::try_from(sum / work(Bytes(1))).unwrap_or(u64::MAX))
+        at = next;
     }
+    Bytes(u64::try_from(sum / work(Bytes(1))).unwrap_or(u64::MAX))
 }
 
 /// Transmission opportunities of up to 1500 bytes each, in the format of mahimahi. A line is the
@@ -294,7 +292,7 @@ impl Transmitter {
                 self.known = u64::try_from(nanos).ok().map(|nanos| (size, nanos));
                 within_reach(u128::from(start.as_nanos()) + nanos)
             }
-            Capacity::Steps(steps) => steps.serve(start, size),
+            Capacity::Steps(steps) => serve_in_steps(steps, start, size),
             Capacity::Trace(trace) => {
                 let first = trace.before(start);
                 if first > self.opportunity {

@@ -136,8 +136,8 @@ impl RecordedPath {
             let rows = &self.rows[from..=from + count.max(1)];
             let bits = rows
                 .windows(2)
-                .map(|pair| pair[0].rate * (pair[1].at - pair[0].at));
-            let length = rows[rows.len() - 1].at - start;
+                .map(|pair| pair[0].rate * pair[1].at.saturating_sub(pair[0].at));
+            let length = rows[rows.len() - 1].at.saturating_sub(start);
             means.push((start, bits.sum::<Bytes>() / length));
             from += rows.len() - 1;
         }
@@ -194,7 +194,7 @@ pub fn variation(delays: &[(Duration, Duration)]) -> (Duration, Option<Steps<Dur
     let least = least.unwrap_or_default();
     let above: Vec<_> = delays
         .iter()
-        .map(|(at, delay)| (Time::ZERO + *at, *delay - least))
+        .map(|(at, delay)| (Time::ZERO + *at, delay.saturating_sub(least)))
         .collect();
     let varies = above.iter().any(|(_, extra)| !extra.is_zero());
     (least, Steps::new(&above).ok().filter(|_| varies))

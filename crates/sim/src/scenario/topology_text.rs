@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use tidegate_core::link::{
     Capacity, CoDelConfig, DualPi2Config, GilbertElliott, JitterConfig, Limit, LossConfig,
-    QueueConfig, RedUnit, Spread,
+    QueueConfig, RedUnit, Spread, Steps,
 };
 use tidegate_core::units::{Bytes, Time};
 
@@ -76,9 +76,7 @@ fn description(link: &LinkPlan) -> String {
     }];
     parts.extend(link.queue.as_ref().map(queue));
     let variation = link.delay_variation.iter();
-    let extra = variation
-        .flat_map(|steps| steps.as_slice())
-        .map(|(_, extra)| *extra);
+    let extra = variation.flat_map(Steps::as_slice).map(|(_, extra)| *extra);
     let longest = extra
         .max()
         .map(|extra| format!(" to {:?}", link.delay + extra));

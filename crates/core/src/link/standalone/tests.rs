@@ -280,7 +280,7 @@ fn assert_spaced(config: &LinkConfig, out: &[(Time, PacketHandle)], notes: &[Lin
     });
     let variation = config.delay_variation.iter();
     let variation = variation
-        .flat_map(|steps| steps.as_slice())
+        .flat_map(crate::link::Steps::as_slice)
         .map(|(_, extra)| *extra);
     let longest = longest + variation.max().unwrap_or_default();
     let mut before = [Time::ZERO; 5];

@@ -11,7 +11,7 @@ use tidegate_core::units::Rate;
 
 use super::control::{control_of, informed_window, prior_of};
 use super::routes::{self, Nodes};
-use super::{Names, Sources, link::TRACE, models};
+use super::{Names, Sources, models, over_time::TRACE};
 use crate::interactive::StreamPlan;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};

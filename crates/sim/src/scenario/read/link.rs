@@ -304,6 +304,4 @@ pub(super) const LOSS: &[&str] = &[
     "loss_good",
 ];
 
-pub(super) const TRACE: &[&str] = &["trace"];
-
 pub(super) const OUTAGE: &[&str] = &["at", "lasts"];

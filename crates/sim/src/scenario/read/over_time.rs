@@ -6,7 +6,6 @@ use tidegate_core::link::{LossConfig, Steps};
 use tidegate_core::units::{Rate, Time};
 
 use super::Sources;
-use super::link::TRACE;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::recorded_path::{self, RecordedPath};
 use crate::scenario::table::{Form, Table, Value};
@@ -200,6 +199,8 @@ fn steps<'a, T>(
     }
     Ok(steps)
 }
+
+pub(super) const TRACE: &[&str] = &["trace"];
 
 const RATES: Words = Words {
     property: "rate",

@@ -239,7 +239,7 @@ pub(super) const FAULTS: &[(&str, &str, &str)] = &[
     ),
     (
         r#"delay = "40ms""#,
-        r#"delay = []"#,
+        r"delay = []",
         r#"demo.toml:9: link "uplink": delay: there is no step; write a delay from "0s" on"#,
     ),
     (

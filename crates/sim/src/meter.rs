@@ -10,7 +10,7 @@ use prefetch_index::prefetch_index;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_record::{Bin, Count, Dummies, Totals};
 
-use delays::Delays;
+use delays::{Delays, Waits};
 
 mod delays;
 
@@ -31,6 +31,7 @@ pub struct Meter {
     /// First transmission of each flow.
     begun: Vec<Option<Time>>,
     delays: Delays,
+    waits: Waits,
     window: (Time, Time),
     bin: Duration,
 }
@@ -48,6 +49,7 @@ impl Meter {
             dummies: vec![Dummies::default(); flows],
             begun: vec![None; flows],
             delays: Delays::new(flows),
+            waits: Waits::new(flows),
             window,
             bin: bin.max(Duration::from_nanos(1)),
         }
@@ -146,6 +148,19 @@ impl Meter {
         {
             lost.by_queues += 1;
         }
+    }
+
+    /// Counts the time of a packet in the queue and transmitter of a link, which it left at `at`.
+    pub fn waited(&mut self, flow: usize, at: Time, wait: Duration) {
+        if self.is_inside(at) {
+            self.waits.add(flow, wait);
+        }
+    }
+
+    /// Percentile of the times passed to [`waited`](Self::waited) within the window; zero without
+    /// any. Panics if the flow does not exist.
+    pub fn wait(&self, flow: usize, percent: u64) -> Duration {
+        self.waits.percentile(flow, percent)
     }
 
     /// Bin length.

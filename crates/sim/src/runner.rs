@@ -114,18 +114,37 @@ pub struct Keep {
     pub packets: bool,
     /// Events of flows with a count of one.
     pub events: bool,
-    /// Time series of the links.
-    pub links: bool,
+    /// Records of the links.
+    pub links: LinkRecords,
     /// Bin length of the flow counters, above zero.
     pub bin: Duration,
 }
 
+/// Records of the links of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkRecords {
+    /// Counters only.
+    None,
+    /// Time series.
+    Series,
+    /// Time of each packet in the queues and transmitters of links with a rate, in the meter.
+    Waits,
+}
+
 impl Keep {
-    /// All records.
+    /// All records of a run folder.
     pub const ALL: Self = Self {
         packets: true,
         events: true,
-        links: true,
+        links: LinkRecords::Series,
+        bin: BIN,
+    };
+
+    /// Counters only.
+    pub const COUNTERS: Self = Self {
+        packets: false,
+        events: false,
+        links: LinkRecords::None,
         bin: BIN,
     };
 }
@@ -133,12 +152,7 @@ impl Keep {
 impl Default for Keep {
     /// Counters only.
     fn default() -> Self {
-        Self {
-            packets: false,
-            events: false,
-            links: false,
-            bin: BIN,
-        }
+        Self::COUNTERS
     }
 }
 
@@ -155,12 +169,18 @@ fn take(
         Network::with_links(&network, seed, scenario.link_form).map_err(PlayError::Network)?;
     let links = network.len();
     for link in (0..links).map(LinkId) {
-        network.observe_drops(link, MAX_DROPS);
+        let plan = scenario.links.get(link.0);
+        let observed = stage.keep.links == LinkRecords::Waits;
+        if observed && plan.is_some_and(|plan| plan.rate.is_some()) {
+            network.observe(link, MAX_NOTES);
+        } else {
+            network.observe_drops(link, MAX_NOTES);
+        }
     }
     let mut nodes = nodes(instances, seed, encoder)?;
     sites::insert(&mut nodes, scenario, instances);
     let mut world = World::new(network, nodes, seed).map_err(PlayError::World)?;
-    if stage.keep.links {
+    if stage.keep.links == LinkRecords::Series {
         world.sample_every(SAMPLE, scenario.links.len());
     }
     let end = Time::ZERO + scenario.duration;
@@ -173,7 +193,7 @@ fn take(
             world.agent_mut(NodeId(i * 2)).drain(result);
             world.agent_mut(NodeId(i * 2 + 1)).drain(result);
         }
-        count_drops(world.network(), &mut stage.meter, instances);
+        count_notes(world.network(), &mut stage.meter, instances);
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
     }
     let reached = world.now();
@@ -247,8 +267,8 @@ fn nodes(
     Ok(nodes)
 }
 
-/// Counts the drops of all links since the last call.
-fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter, instances: &[FlowInstance]) {
+/// Counts the drops of all links since the last call, and the time in the links that are observed.
+fn count_notes(network: &mut Network<SimPacket>, meter: &mut Meter, instances: &[FlowInstance]) {
     for link in (0..network.len()).map(LinkId) {
         while let Some(note) = network.pop_note(link) {
             let flow = note.flow as usize;
@@ -257,9 +277,17 @@ fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter, instances: &
             if note.dscp == LOWER_EFFORT && own != Some(LOWER_EFFORT) {
                 continue;
             }
-            meter.dropped(flow, note.at);
-            if note.happening == LinkEvent::Dropped(DropReason::Queue) {
-                meter.overflowed(flow, note.at);
+            match note.happening {
+                LinkEvent::Dropped(reason) => {
+                    meter.dropped(flow, note.at);
+                    if reason == DropReason::Queue {
+                        meter.overflowed(flow, note.at);
+                    }
+                }
+                LinkEvent::Departed { waited, served } => {
+                    meter.waited(flow, note.at, waited + served);
+                }
+                LinkEvent::Enqueued | LinkEvent::Marked => {}
             }
         }
     }
@@ -321,7 +349,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// Time after the last capture in which packets in flight may arrive.
 const TAIL: Duration = Duration::from_secs(2);
 /// Maximum number of logged drops of a link per slice: more than 10 Gb/s can lose.
-const MAX_DROPS: usize = 1_000_000;
+const MAX_NOTES: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests;

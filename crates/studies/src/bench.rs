@@ -10,6 +10,8 @@ mod drawn;
 mod groups;
 mod judge;
 mod metrics;
+mod recorded;
+mod synthetic;
 mod table;
 pub mod verb;
 
@@ -21,6 +23,7 @@ use tidegate_sim::scenario::{FlowPlan, Point, Scenario, ScenarioError, Sweep};
 
 use crate::rmcat::{self, Bound};
 use metrics::Played;
+use recorded::NamedPath;
 
 /// Tests with one scenario.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +38,8 @@ pub(crate) struct Group {
     own: &'static str,
     /// Points of the scenario.
     points: Points,
-    /// Whether a criterion needs the events of the flow.
-    events: bool,
+    /// Records that the criteria need.
+    keep: Keep,
     /// Criteria, in the order of the table.
     criteria: &'static [Criterion],
 }
@@ -51,6 +54,8 @@ enum Points {
     Single,
     /// So many paths with drawn properties.
     Drawn(u64),
+    /// Recorded paths. Those of a kind have rows of their own, besides those of all.
+    Recorded,
 }
 
 /// What is measured in each run of a group, and its required range.
@@ -134,8 +139,8 @@ enum Over {
 enum Gate {
     /// The same in all rows.
     Required(Bound),
-    /// At least this in the row of a point.
-    RequiredAt(&'static [(&'static str, f64)]),
+    /// This in the row of a point.
+    RequiredAt(&'static [(&'static str, Bound)]),
     /// At least what TFRC has.
     AtLeastTfrc,
     /// Printed as it is.
@@ -190,6 +195,8 @@ pub(crate) struct Row {
     pub(crate) what: &'static str,
     /// Controller.
     pub(crate) control: String,
+    /// Path with the measured value, if it is that of one path with a name.
+    pub(crate) path: Option<String>,
     /// Unit of the numbers.
     pub(crate) unit: Unit,
     /// Measured value; null if it could not be measured, or is infinite.
@@ -232,8 +239,11 @@ pub(crate) enum Subject {
 /// A point of a group with the scenario of one subject.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
-    /// Values of the axes that have rows of their own.
-    row: String,
+    /// Points whose rows it is part of: the values of the axes that have rows of their own, or all
+    /// and the kind of a recorded path.
+    rows: Vec<String>,
+    /// Name of a recorded path.
+    path: Option<String>,
     scenario: Scenario,
 }
 
@@ -260,35 +270,44 @@ impl Group {
         gates.any(|gate| gate == Gate::AtLeastTfrc)
     }
 
-    /// All points, with the flows under test of `subject`.
+    /// All points, with the flows under test of `subject`. Recorded paths are those of `paths`.
     ///
     /// # Errors
     /// The embedded scenario is invalid.
-    fn cells(&self, subject: &Subject) -> Result<Vec<Cell>, BenchError> {
+    fn cells(&self, subject: &Subject, paths: &[NamedPath]) -> Result<Vec<Cell>, BenchError> {
         let no_files = |_: &str| Err("the program has no trace of this name".to_owned());
         let parse = || Scenario::parse(self.file, self.text, &no_files);
+        let cell = |row: String, scenario| Cell {
+            rows: vec![row],
+            path: None,
+            scenario,
+        };
         let cells = match self.points {
-            Points::Single => vec![Cell {
-                row: String::new(),
-                scenario: parse().map_err(BenchError::Scenario)?,
-            }],
+            Points::Single => {
+                let scenario = parse().map_err(BenchError::Scenario)?;
+                vec![cell(String::new(), scenario)]
+            }
             Points::Drawn(count) => {
                 let base = parse().map_err(BenchError::Scenario)?;
-                let cell = |number| Cell {
-                    row: String::new(),
-                    scenario: drawn::path(&base, number),
+                let drawn = |number| cell(String::new(), drawn::path(&base, number));
+                (1..=count).map(drawn).collect()
+            }
+            Points::Recorded => {
+                let base = parse().map_err(BenchError::Scenario)?;
+                let cell = |one: &NamedPath| Cell {
+                    rows: vec![ALL.to_owned(), one.kind.clone()],
+                    path: Some(one.name.clone()),
+                    scenario: recorded::scenario(&base, &one.path),
                 };
-                (1..=count).map(cell).collect()
+                paths.iter().map(cell).collect()
             }
             Points::Swept(axes) => {
                 let sweep = Sweep::parse(self.file, self.text, &no_files);
                 let sweep = sweep.map_err(BenchError::Scenario)?;
                 let keys: Vec<&str> = sweep.axes.iter().map(|axis| short(&axis.key)).collect();
-                let cell = |point: Point| Cell {
-                    row: label(&keys[..axes], &point.values),
-                    scenario: point.scenario,
-                };
-                sweep.points.into_iter().map(cell).collect()
+                let swept =
+                    |point: Point| cell(label(&keys[..axes], &point.values), point.scenario);
+                sweep.points.into_iter().map(swept).collect()
             }
         };
         let with = |mut cell: Cell| {
@@ -328,11 +347,7 @@ impl Group {
     /// # Errors
     /// The run fails.
     fn play(&self, scenario: &Scenario, seed: Seed) -> Result<(Vec<f64>, f64), PlayError> {
-        let keep = Keep {
-            events: self.events,
-            ..Keep::default()
-        };
-        let result = runner::flows(scenario, seed, keep, &rmcat::encoder)?;
+        let result = runner::flows(scenario, seed, self.keep, &rmcat::encoder)?;
         let played = Played {
             scenario,
             result: &result,
@@ -354,3 +369,6 @@ fn label(keys: &[&str], values: &[String]) -> String {
     let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key} {value}")).collect();
     pairs.join(", ")
 }
+
+/// Point of all recorded paths.
+const ALL: &str = "all";

@@ -83,6 +83,44 @@ impl Delays {
     }
 }
 
+/// Histograms of the time in queues and transmitters. They take no memory until they are used.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waits {
+    delays: Option<Delays>,
+    /// Number of values of each flow.
+    counts: Vec<u64>,
+}
+
+impl Waits {
+    /// Empty histograms of `flows` flows.
+    pub(super) fn new(flows: usize) -> Self {
+        Self {
+            delays: None,
+            counts: vec![0; flows],
+        }
+    }
+
+    /// Adds a value of `flow`, if that is one of the flows.
+    pub(super) fn add(&mut self, flow: usize, wait: Duration) {
+        let flows = self.counts.len();
+        let Some(count) = self.counts.get_mut(flow) else {
+            return;
+        };
+        *count += 1;
+        let delays = self.delays.get_or_insert_with(|| Delays::new(flows));
+        delays.add(flow, u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Percentile of the values of a flow; zero without any.
+    pub(super) fn percentile(&self, flow: usize, percent: u64) -> Duration {
+        let count = self.counts[flow];
+        let delays = self.delays.as_ref();
+        delays.map_or(Duration::ZERO, |delays| {
+            delays.percentile(flow, percent, count, (0, u64::MAX))
+        })
+    }
+}
+
 /// Values below 64 have a bucket each; above, the bucket is given by the five bits after the
 /// highest.
 #[inline]

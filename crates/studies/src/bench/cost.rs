@@ -42,6 +42,7 @@ pub(super) fn row(name: &str, config: &ControllerConfig) -> Row {
         point: String::new(),
         what: "time per packet and its share of a report, median",
         control: name.to_owned(),
+        path: None,
         unit: Unit::Ns,
         measured,
         least: times[0],

@@ -1,7 +1,9 @@
 //! The groups, with their criteria.
 
+use tidegate_sim::runner::{Keep, LinkRecords};
+
 use super::metrics as of;
-use super::{Criterion, Gate, Group, Over, Points, Unit};
+use super::{ALL, Criterion, Gate, Group, Over, Points, Unit};
 use crate::rmcat::Bound::{AtLeast, AtMost};
 
 macro_rules! group {
@@ -12,14 +14,14 @@ macro_rules! group {
             text: include_str!(concat!("../../../../scenarios/", $file, ".toml")),
             own: $own,
             points: $points,
-            events: false,
+            keep: Keep::COUNTERS,
             criteria: $criteria,
         }
     };
 }
 
 /// All groups, in the order of the table.
-pub(super) const GROUPS: [Group; 14] = [
+pub(super) const GROUPS: [Group; 15] = [
     group!("steps", "bench/steps", "own", Points::Single, &STEPS),
     group!("video", "bench/video", "own", Points::Swept(1), &VIDEO),
     group!("alone", "bench/alone", "own", Points::Swept(0), &ALONE),
@@ -37,6 +39,19 @@ pub(super) const GROUPS: [Group; 14] = [
         Points::Drawn(DRAWN as u64),
         &PATHS
     ),
+    Group {
+        keep: Keep {
+            links: LinkRecords::Waits,
+            ..Keep::COUNTERS
+        },
+        ..group!(
+            "recorded",
+            "bench/recorded",
+            "own",
+            Points::Recorded,
+            &RECORDED
+        )
+    },
     group!("jitter", "bench/jitter", "own", Points::Swept(1), &JITTER),
     group!("tcp", "bench/tcp", "own", Points::Swept(2), &TCP),
     group!("aqm", "bench/aqm", "own", Points::Swept(2), &AQM),
@@ -50,7 +65,10 @@ pub(super) const GROUPS: [Group; 14] = [
     ),
     group!("calls", "bench/calls", "own", Points::Swept(1), &CALLS),
     Group {
-        events: true,
+        keep: Keep {
+            events: true,
+            ..Keep::COUNTERS
+        },
         ..group!(
             "blackouts",
             "bench/blackouts",
@@ -108,6 +126,17 @@ const PATHS: [Criterion; 4] = [
     QUEUE_LESS_JITTER.over("queue p95 less jitter on the worst path", Over::Most),
 ];
 
+const RECORDED: [Criterion; 6] = [
+    USED_OF_DEMAND.gate(Gate::RequiredAt(&[(ALL, AtLeast(0.89))])),
+    WAIT.gate(Gate::RequiredAt(&[(ALL, AtMost(55.0))])),
+    ON_TIME_OF_SAVABLE.gate(Gate::RequiredAt(&[(ALL, AtLeast(0.986))])),
+    USED_OF_DEMAND.over("used on the worst path", Over::Least),
+    WAIT.over("queue p95 of the worst path", Over::Most),
+    ON_TIME_OF_SAVABLE
+        .over("savable frames in time on the worst path", Over::Least)
+        .gate(Gate::RequiredAt(&[(ALL, AtLeast(0.85))])),
+];
+
 const JITTER: [Criterion; 3] = [
     OWN_RATE
         .over(
@@ -124,15 +153,15 @@ const JITTER: [Criterion; 3] = [
 const TCP: [Criterion; 5] = [
     KEPT.count("cells in which TCP keeps 90 %", AtLeast(0.9))
         .gate(Gate::RequiredAt(&[
-            ("kind sack, count 5", 76.0),
-            ("kind cubic, count 5", 79.0),
-            ("kind sack, count 1", 72.0),
+            ("kind sack, count 5", AtLeast(76.0)),
+            ("kind cubic, count 5", AtLeast(79.0)),
+            ("kind sack, count 1", AtLeast(72.0)),
         ])),
     OWN.count("cells with 80 % of TCP's share", AtLeast(0.8))
         .gate(Gate::RequiredAt(&[
-            ("kind sack, count 5", 73.0),
-            ("kind cubic, count 5", 58.0),
-            ("kind sack, count 1", 68.0),
+            ("kind sack, count 5", AtLeast(73.0)),
+            ("kind cubic, count 5", AtLeast(58.0)),
+            ("kind sack, count 1", AtLeast(68.0)),
         ])),
     KEPT.over("kept by TCP in the worst cell", Over::Least)
         .gate(Gate::AtLeastTfrc),
@@ -224,6 +253,8 @@ const ON_TIME_OF_SAVABLE: Criterion = Criterion::new(
     of::on_time_of_savable,
 );
 const USED: Criterion = Criterion::new("used", Unit::Share, of::used);
+const USED_OF_DEMAND: Criterion = Criterion::new("used", Unit::Share, of::used_of_demand);
+const WAIT: Criterion = Criterion::new("queue p95", Unit::Ms, of::wait_ms);
 const USED_OUTSIDE: Criterion =
     Criterion::new("used outside of the outage", Unit::Share, of::used_outside);
 const AFTER_STEP_UP: Criterion = Criterion::new(

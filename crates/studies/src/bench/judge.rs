@@ -27,22 +27,28 @@ pub(super) fn judge(
     (name, values): (&str, &Values),
     references: References<'_>,
 ) -> Vec<Row> {
-    let mut points: Vec<&str> = cells.iter().map(|cell| cell.row.as_str()).collect();
-    points.dedup();
+    let mut points: Vec<&str> = Vec::new();
+    for point in cells.iter().flat_map(|cell| &cell.rows) {
+        if !points.contains(&point.as_str()) {
+            points.push(point);
+        }
+    }
     let mut rows = Vec::new();
     for point in points {
         let of_point: Vec<usize> = (0..cells.len())
-            .filter(|cell| cells[*cell].row == point)
+            .filter(|cell| cells[*cell].rows.iter().any(|row| row == point))
             .collect();
         for (n, criterion) in group.criteria.iter().enumerate() {
             let grid = |values: &Values| grid(values, &of_point, (n, criterion), references.tcp);
             let own = grid(values);
             let (measured, least, most) = criterion.over.summary(&own);
+            let path = criterion.over.worst(&own);
+            let path = path.and_then(|cell| cells[of_point[cell]].path.clone());
             let gate = match criterion.gate {
                 Gate::Required(bound) => Some(bound),
                 Gate::RequiredAt(list) => {
                     let here = list.iter().find(|(at, _)| *at == point);
-                    here.map(|(_, least)| Bound::AtLeast(*least))
+                    here.map(|(_, bound)| *bound)
                 }
                 // TFRC is not judged by itself.
                 Gate::AtLeastTfrc => references
@@ -56,6 +62,7 @@ pub(super) fn judge(
                 point: point.to_owned(),
                 what: criterion.what,
                 control: name.to_owned(),
+                path,
                 unit: criterion.unit,
                 measured,
                 least,
@@ -92,21 +99,26 @@ fn grid(
 }
 
 impl Over {
+    /// Index of the cell that has the measured value, if it is that of one cell.
+    fn worst(self, grid: &[Vec<f64>]) -> Option<usize> {
+        if !matches!(self, Self::Least | Self::Most) {
+            return None;
+        }
+        let mut cells: Vec<(usize, f64)> =
+            grid.iter().map(|seeds| mean(seeds)).enumerate().collect();
+        cells.sort_by(|a, b| a.1.total_cmp(&b.1));
+        // The sign of a NaN depends on the processor, and so does its place.
+        let unmeasured = cells.iter().find(|(_, value)| value.is_nan());
+        let cell = unmeasured.or(match self {
+            Self::Least => cells.first(),
+            _ => cells.last(),
+        });
+        cell.map(|(cell, _)| *cell)
+    }
+
     /// The number, and its lowest and highest value over the seeds.
     fn summary(self, grid: &[Vec<f64>]) -> (f64, f64, f64) {
         let means = || grid.iter().map(|seeds| mean(seeds));
-        let worst = |mut cells: Vec<&Vec<f64>>| {
-            cells.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
-            // The sign of a NaN depends on the processor, and so does its place.
-            let unmeasured = cells.iter().find(|cell| mean(cell).is_nan());
-            let cell = unmeasured.or(match self {
-                Self::Least => cells.first(),
-                _ => cells.last(),
-            });
-            cell.map_or((f64::NAN, f64::NAN, f64::NAN), |seeds| {
-                (mean(seeds), lowest(seeds), highest(seeds))
-            })
-        };
         let all = || -> Vec<f64> {
             let mut all = grid.concat();
             all.sort_by(f64::total_cmp);
@@ -124,7 +136,12 @@ impl Over {
                 let whole = count(&means().collect::<Vec<_>>());
                 (whole, lowest(&by_seed), highest(&by_seed))
             }
-            Self::Least | Self::Most => worst(grid.iter().collect()),
+            Self::Least | Self::Most => {
+                let worst = self.worst(grid).map(|cell| &grid[cell]);
+                worst.map_or((f64::NAN, f64::NAN, f64::NAN), |seeds| {
+                    (mean(seeds), lowest(seeds), highest(seeds))
+                })
+            }
             Self::Median => {
                 let all = all();
                 let middle = all.get(all.len().saturating_sub(1) / 2);

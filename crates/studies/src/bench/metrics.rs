@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::link::Spread;
 use tidegate_core::trace::Event;
-use tidegate_core::units::Time;
+use tidegate_core::units::{Rate, Time};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{LinkPlan, RatePlan, Scenario};
@@ -52,7 +52,10 @@ impl Played<'_> {
     fn capacity(&self, (from, to): (f64, f64)) -> f64 {
         let of = |rate: &RatePlan| match rate {
             RatePlan::Fixed(rate) => rate.as_f64(),
-            RatePlan::Steps(steps) => mean_of_steps(steps, (from, to)),
+            RatePlan::Steps(steps) => {
+                let rates = steps.iter().map(|(at, rate)| (*at, rate.as_f64()));
+                mean_of_steps(rates, (from, to))
+            }
             RatePlan::Trace(_) => f64::NAN,
         };
         let rates = self.links().filter_map(|link| link.rate.as_ref());
@@ -82,12 +85,15 @@ impl Played<'_> {
     }
 }
 
-fn mean_of_steps(steps: &[(Duration, tidegate_core::units::Rate)], (from, to): (f64, f64)) -> f64 {
-    let ends = steps.iter().skip(1).map(|(at, _)| at.as_secs_f64());
+fn mean_of_steps(
+    steps: impl Iterator<Item = (Duration, f64)> + Clone,
+    (from, to): (f64, f64),
+) -> f64 {
+    let ends = steps.clone().skip(1).map(|(at, _)| at.as_secs_f64());
     let ends = ends.chain([f64::INFINITY]);
-    let bits = steps.iter().zip(ends).map(|((at, rate), end)| {
+    let bits = steps.zip(ends).map(|((at, rate), end)| {
         let span = end.min(to) - at.as_secs_f64().max(from);
-        rate.as_f64() * span.max(0.0)
+        rate * span.max(0.0)
     });
     bits.sum::<f64>() / (to - from)
 }
@@ -96,6 +102,34 @@ fn mean_of_steps(steps: &[(Duration, tidegate_core::units::Rate)], (from, to): (
 pub(super) fn used(run: &Played<'_>) -> f64 {
     let rate: f64 = run.rates(true).iter().sum();
     rate / (run.capacity(run.window()) * run.kept())
+}
+
+/// Rate of the flow under test as a share of what the path and its encoder allow.
+pub(super) fn used_of_demand(run: &Played<'_>) -> f64 {
+    let window = run.window();
+    let Some((number, flow, _)) = run.flows(true).next() else {
+        return f64::NAN;
+    };
+    let ceiling = flow.plan.media.video().map(|video| video.ceiling.as_f64());
+    let most = HEADERS * ceiling.unwrap_or(f64::INFINITY);
+    let of = |rate: &RatePlan| match rate {
+        RatePlan::Fixed(rate) => rate.as_f64().min(most),
+        RatePlan::Steps(steps) => {
+            let lower = |(at, rate): &(Duration, Rate)| (*at, rate.as_f64().min(most));
+            mean_of_steps(steps.iter().map(lower), window)
+        }
+        RatePlan::Trace(_) => f64::NAN,
+    };
+    let rates = run.links().filter_map(|link| link.rate.as_ref());
+    let allowed = rates.map(of).fold(f64::INFINITY, f64::min);
+    run.result.meter.totals(number).receive_rate().as_f64() / allowed
+}
+
+/// Time in the queue and the transmitter in ms, 95th percentile of the packets of the worst flow under
+/// test. It does not count delays that vary without the queue.
+pub(super) fn wait_ms(run: &Played<'_>) -> f64 {
+    let waits = run.flows(true).map(|(n, ..)| run.result.meter.wait(n, 95));
+    1e3 * waits.max().unwrap_or_default().as_secs_f64()
 }
 
 /// Rate of a flow under test in b/s, mean.
@@ -301,5 +335,7 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
+/// Rate of whole IP packets over that of an encoder.
+const HEADERS: f64 = 1.04;
 /// Seconds after the last start of a call.
 const SETTLE: (f64, f64) = (30.0, 60.0);

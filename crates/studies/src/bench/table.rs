@@ -67,6 +67,9 @@ fn cell(row: &Row) -> String {
         let most = most.split_once(' ').map_or(&*most, |(number, _)| number);
         let _ = write!(cell, " ({number} to {most})");
     }
+    if let Some(path) = &row.path {
+        let _ = write!(cell, " {path}");
+    }
     match row.holds {
         Some(false) => cell + " FAILS",
         _ => cell,
@@ -114,6 +117,7 @@ mod tests {
             point: "20ms".to_owned(),
             what: "used",
             control: control.to_owned(),
+            path: None,
             unit: Unit::Share,
             measured,
             least: measured - 0.1,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
@@ -18,7 +19,8 @@ use tidegate_sim::scenario::Scenario;
 
 use super::groups::GROUPS;
 use super::judge::{References, Values, judge};
-use super::{BenchError, Cell, Group, Row, Subject, cost, table};
+use super::recorded::{self, NamedPath};
+use super::{BenchError, Cell, Group, Row, Subject, cost, synthetic, table};
 use crate::control_argument;
 use crate::parallel::{self, in_parallel};
 
@@ -31,6 +33,9 @@ pub struct BenchArgs {
     /// Group of tests, such as alone or tcp; repeatable [default: all]
     #[arg(long, value_name = "GROUP", value_parser = group)]
     only: Vec<&'static str>,
+    /// Folder of recorded paths (CSV) for the group recorded [default: a synthetic set]
+    #[arg(long, value_name = "DIR")]
+    recorded: Option<PathBuf>,
     /// Number of seeds, from 1
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = arguments::seeds)]
     seeds: u64,
@@ -74,11 +79,18 @@ pub fn run(args: &BenchArgs, controllers: &Controllers) -> Result<ExitCode> {
         .iter()
         .filter(|group| is_wanted(group.name))
         .collect();
+    let paths = match &args.recorded {
+        Some(_) if !is_wanted(RECORDED) => {
+            bail!("--recorded is for the group {RECORDED}: add --only {RECORDED}, or remove it");
+        }
+        Some(folder) => recorded::folder(folder)?,
+        None => synthetic::paths(),
+    };
     let interrupts = signals::catch()?;
     let (seeds, threads) = (args.seeds, parallel::threads(args.jobs));
     let subjects = controls.clone();
     let rows = signals::run_interruptible(Some(&interrupts), "playing", move |done| {
-        play(&groups, &subjects, seeds, threads, done)
+        play(&groups, &subjects, &paths, (seeds, threads), done)
     });
     let Some(rows) = rows else {
         say("interrupted in the benchmark: no results are kept");
@@ -136,13 +148,13 @@ struct Play {
 fn play(
     groups: &[&'static Group],
     controls: &[Control],
-    seeds: u64,
-    threads: usize,
+    paths: &[NamedPath],
+    (seeds, threads): (u64, usize),
     share: &Share,
 ) -> Result<Vec<Row>, BenchError> {
     let plays: Vec<Play> = groups
         .iter()
-        .map(|group| Play::new(group, controls))
+        .map(|group| Play::new(group, controls, paths))
         .collect::<Result<_, _>>()?;
     let mut jobs = Vec::new();
     for play in &plays {
@@ -188,7 +200,11 @@ impl Subject {
 }
 
 impl Play {
-    fn new(group: &'static Group, controls: &[Control]) -> Result<Self, BenchError> {
+    fn new(
+        group: &'static Group,
+        controls: &[Control],
+        paths: &[NamedPath],
+    ) -> Result<Self, BenchError> {
         let named = |one: &Control| Subject::Control(one.name.clone(), one.config.clone());
         let mut subjects: Vec<Subject> = controls.iter().map(named).collect();
         if group.needs_tcp() {
@@ -199,7 +215,7 @@ impl Play {
             subjects.push(Subject::Control(TFRC.to_owned(), config));
         }
         let subjects = subjects.into_iter().map(|subject| {
-            let cells = group.cells(&subject)?;
+            let cells = group.cells(&subject, paths)?;
             Ok((subject, cells))
         });
         Ok(Self {
@@ -254,6 +270,7 @@ fn group(text: &str) -> Result<&'static str, String> {
 }
 
 const DEFAULT: [&str; 2] = ["tide", TFRC];
+const RECORDED: &str = "recorded";
 const TFRC: &str = "tfrc";
 const TCP: &str = "tcp";
 
@@ -268,12 +285,13 @@ mod tests {
         for group in &GROUPS {
             let name = group.name;
             assert!(docs.contains(&format!("| `{name}` |")), "{name}");
-            let play = Play::new(group, std::slice::from_ref(&tide)).unwrap();
+            let play = Play::new(group, std::slice::from_ref(&tide), &synthetic::paths()).unwrap();
             let cells = &play.subjects[0].1;
             let want = match name {
                 "alone" | "alone-video" | "ten" | "aqm" => 80,
                 "tcp" => 4 * 80,
                 "drawn" => 40,
+                "recorded" => synthetic::paths().len(),
                 "ten-mixed" => 16,
                 "calls" | "blackouts" => 24,
                 "jitter" => 4,
@@ -295,7 +313,7 @@ mod tests {
             ["tide", "rap"].map(|name| control(name, &tidegate_sim::controllers()).unwrap());
         let of = |name: &str| {
             let group = GROUPS.iter().find(|group| group.name == name).unwrap();
-            play(&[group], &controls, 2, 2, &Share::default()).unwrap()
+            play(&[group], &controls, &[], (2, 2), &Share::default()).unwrap()
         };
         let steps = of("steps");
         assert_eq!(steps.len(), 2 * 4);
@@ -321,9 +339,9 @@ mod tests {
         let [none, one] = ["loss 0.0", "loss 0.01"];
         assert_eq!(points[..6], [none, none, none, one, one, one]);
         let tcp = GROUPS.iter().find(|group| group.name == "tcp").unwrap();
-        let cells = tcp.cells(&Subject::Tcp).unwrap();
+        let cells = tcp.cells(&Subject::Tcp, &[]).unwrap();
         assert_eq!(
-            (cells[0].row.as_str(), cells[319].row.as_str()),
+            (cells[0].rows[0].as_str(), cells[319].rows[0].as_str()),
             ("kind sack, count 5", "kind cubic, count 1")
         );
     }

@@ -341,10 +341,9 @@ const STEP: f64 = 0.01;
 const HALF_SECOND: usize = 50;
 
 const KEEP: Keep = Keep {
-    packets: false,
     events: true,
-    links: false,
     bin: Duration::from_secs(1),
+    ..Keep::COUNTERS
 };
 
 #[cfg(test)]

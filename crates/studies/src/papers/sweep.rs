@@ -355,8 +355,6 @@ pub(super) fn counters(run: &RunResult) -> Run {
 const BIN: Duration = Duration::from_secs(1);
 
 const KEEP: Keep = Keep {
-    packets: false,
-    events: false,
-    links: false,
     bin: BIN,
+    ..Keep::COUNTERS
 };

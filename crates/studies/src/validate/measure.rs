@@ -9,7 +9,7 @@ use tidegate_record::{Count, Totals};
 
 use super::mean_and_spread;
 use super::reference::{Mean, PacketArrival};
-use tidegate_sim::runner::{Keep, RunResult};
+use tidegate_sim::runner::{Keep, LinkRecords, RunResult};
 use tidegate_sim::scenario::{RatePlan, Scenario};
 
 /// A measured value. None if the metric cannot be measured.
@@ -25,7 +25,11 @@ pub(super) fn keep(means: &[Mean], marks: &[PacketArrival]) -> Keep {
     Keep {
         packets: !marks.is_empty(),
         events: any(&["reported_p", "_s", "peak_pps", "rate_pps"]),
-        links: any(&["queue.packets"]),
+        links: if any(&["queue.packets"]) {
+            LinkRecords::Series
+        } else {
+            LinkRecords::None
+        },
         bin: if any(&["cov_100ms"]) {
             Duration::from_millis(100)
         } else {

@@ -288,8 +288,7 @@ fn found(runs: &[Measured]) -> String {
 const LASTS: u32 = 120;
 const FROM: u32 = 20;
 const KEEP: Keep = Keep {
-    packets: false,
     events: true,
-    links: false,
     bin: Duration::from_secs(10),
+    ..Keep::COUNTERS
 };

@@ -4,7 +4,7 @@ use tidegate_core::trace::{ControllerState, Event};
 use tidegate_core::units::{Rate, Time};
 use tidegate_record::EventRow;
 use tidegate_report::plot::{Figure, Point, Series};
-use tidegate_sim::runner::Keep;
+use tidegate_sim::runner::{Keep, LinkRecords};
 
 use super::lab;
 use super::sweep::{Run, counters, mean};
@@ -106,7 +106,7 @@ fn play_all(
 ) -> Result<Vec<(Vec<Step>, Run)>, PapersError> {
     let keep = Keep {
         events: true,
-        links: false,
+        links: LinkRecords::None,
         ..Keep::ALL
     };
     let label = format!("source-{}-{}", source.target, source.lost());

@@ -3,7 +3,7 @@
 use tidegate_core::media::{FrameEncoder, FrameOrder};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::runner::Keep;
+use tidegate_sim::runner::{Keep, LinkRecords};
 use tidegate_sim::scenario::VideoPlan;
 
 use crate::papers::rcs::path::{Control, Group, Path};
@@ -95,7 +95,7 @@ fn track(options: &Options, seed: u64) -> Result<Track, PapersError> {
     };
     let keep = Keep {
         events: true,
-        links: false,
+        links: LinkRecords::None,
         packets: false,
         ..Keep::ALL
     };

@@ -182,7 +182,7 @@ fn serve(
             };
             let mut gateway = Gateway::open(&config, Clock::start())?;
             ready.send(())?;
-            gateway.run(stop, None, &mut rng, |_| {})?;
+            gateway.run(stop, None, &mut rng, || false, |_| {})?;
             Ok(None)
         }
         Kind::Outbound | Kind::Inbound => {

@@ -107,7 +107,8 @@ fn run_gateway(rule: SiteRule, limits: &RunLimits, ready: &mpsc::Sender<()>) -> 
         let rtt = known_rtt(state.applications.iter().map(|(_, state)| state));
         rtts.extend(rtt.map(|rtt| (state.at, rtt)));
     };
-    gateway.run(&limits.stop, None, &mut rng, second).unwrap();
+    let ended = gateway.run(&limits.stop, None, &mut rng, || false, second);
+    ended.unwrap();
     let state = gateway.state(limits.clock.now());
     PointReport {
         application: state.applications[0].1,

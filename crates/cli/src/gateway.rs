@@ -15,7 +15,7 @@ use tidegate_console::arguments;
 use tidegate_console::context::{LiveContext, secret_seed};
 use tidegate_console::progress::say;
 use tidegate_core::aggregate::sites::{Numbers, Prefix};
-use tidegate_live::gateway::{Gateway, GatewayError, GatewayState};
+use tidegate_live::gateway::Gateway;
 
 use show::OutputArgs;
 
@@ -71,25 +71,30 @@ pub(crate) fn run(args: &GatewayArgs) -> Result<ExitCode> {
     let end = args.span.map(|span| live.clock.now() + span);
     let mut rng = secret_seed().stream("gateway");
     let (sender, states) = mpsc::sync_channel(WAITING);
-    let stop = live.stop.clone();
-    let forwarding = thread::Builder::new()
-        .name("gateway".into())
-        .spawn(move || {
+    let (stop, interrupts) = (&live.stop, &live.interrupts);
+    let (last, shown) = thread::scope(|scope| {
+        let forward = || {
             // Forwarding has precedence over reports that are not read.
             let report = |state| drop(sender.try_send(state));
-            gateway.run(&stop, end, &mut rng, report)?;
-            Ok(gateway.state(live.clock.now()))
-        });
-    let forwarding = forwarding.context("cannot create the thread that forwards")?;
-    let shown = states
-        .iter()
-        .try_for_each(|state| show::each_second(&state, &config, args.output));
-    if shown.is_err() {
-        live.stop.set();
-    }
-    let last: Result<GatewayState, GatewayError> = forwarding
-        .join()
-        .map_err(|_| anyhow!("the thread that forwards panicked; see its message"))?;
+            let is_interrupted = || interrupts.count() > 0;
+            let ended = gateway.run(stop, end, &mut rng, is_interrupted, report);
+            // The other thread ends with the last report.
+            drop(sender);
+            ended.map(|()| gateway.state(live.clock.now()))
+        };
+        let forwarding = thread::Builder::new().name("gateway".into());
+        let forwarding = forwarding.spawn_scoped(scope, forward);
+        let forwarding = forwarding.context("cannot create the thread that forwards")?;
+        let shown = states
+            .iter()
+            .try_for_each(|state| show::each_second(&state, &config, args.output));
+        if shown.is_err() {
+            stop.set();
+        }
+        let last = forwarding.join();
+        let last = last.map_err(|_| anyhow!("the thread that forwards panicked; see its message"));
+        anyhow::Ok((last?, shown))
+    })?;
     let last = last?;
     shown?;
     show::end(&last, &config, args.output)?;

@@ -171,7 +171,8 @@ impl Gateway {
         })
     }
 
-    /// Forwards frames until the flag is set or until `end`, and reports the state every second.
+    /// Forwards frames until the flag is set, until `end`, or until `is_over` when the flag wakes it, and
+    /// reports the state every second.
     ///
     /// # Errors
     ///
@@ -181,6 +182,7 @@ impl Gateway {
         stop: &StopFlag,
         end: Option<Time>,
         rng: &mut dyn Rng,
+        is_over: impl Fn() -> bool,
         mut each_second: impl FnMut(GatewayState),
     ) -> Result<(), GatewayError> {
         // Without it, other threads delay the packets.
@@ -198,6 +200,12 @@ impl Gateway {
             events
                 .wait(next, &mut ready)
                 .map_err(GatewayError::System)?;
+            if ready.woken() {
+                stop.clear_wake();
+                if is_over() {
+                    break;
+                }
+            }
             for &source in ready.sources() {
                 self.take(source, rng)?;
             }

@@ -46,7 +46,7 @@ pub(super) fn run(
     let end = args.span.map_or(Time::FAR, |span| live.clock.now() + span);
     let limits = live.conditions();
     let (mut second, mut ports) = (live.clock.now() + SECOND, PortCounters::default());
-    while !live.stop.is_set() {
+    while live.interrupts.count() == 0 {
         let mut cx = Context {
             now: time(),
             rng: &mut rng,

@@ -64,7 +64,7 @@ impl SitePair {
             let run = move || match start.recv() {
                 Ok(clock) => {
                     let mut gateway = Gateway::open(&config, clock)?;
-                    Ok(gateway.run(&stop, None, &mut rng, |_| {})?)
+                    Ok(gateway.run(&stop, None, &mut rng, || false, |_| {})?)
                 }
                 // The gate was dropped without a start, after another failure.
                 Err(_) => Ok(()),

@@ -242,11 +242,13 @@ fn assert_equal_outcomes(run: &Run) {
         .iter()
         .map(|d| (d.at, d.packet.id, d.packet.ecn))
         .collect();
+    // The queue of the link back is full most of the time: 20 ms, 24 ms in the queue, and the variation.
     let back = deliveries.iter().filter(|d| d.packet.route == RouteId(1));
-    let delays: Vec<_> = back.map(|d| d.at.since(d.packet.at)).collect();
-    let range = delays.iter().min().zip(delays.iter().max());
-    let (least, most) = range.expect("packets came back");
-    assert!(*most >= *least + VARIATION, "{least:?} to {most:?}");
+    let longest = back.map(|d| d.at.since(d.packet.at)).max();
+    assert!(
+        longest.is_some_and(|delay| delay >= Duration::from_millis(50)),
+        "{longest:?}"
+    );
     let logical = |d: &Departure| (d.at, d.id, d.ecn);
     let emulated: Vec<_> = run.log.departures.iter().map(logical).collect();
     assert_eq!(emulated, expected);

@@ -21,6 +21,7 @@ mod live;
 mod lookup;
 mod memory;
 mod papers;
+mod recording;
 mod recv;
 mod report_verb;
 mod run_folder;

@@ -22,6 +22,7 @@ use tidegate_studies::bench::verb::{self as bench, BenchArgs};
 use tidegate_studies::rmcat::comparison::{self as rmcat, RmcatArgs};
 use tidegate_studies::validate::verb::{self as validate, ValidateArgs};
 
+use crate::recording::{self, ConvertArgs};
 use crate::run_folder::{self, LoadedScenario};
 use crate::sweep::{self, SweepArgs};
 use crate::{memory, table};
@@ -41,6 +42,8 @@ enum SimVerb {
     Sweep(SweepArgs),
     /// Compare controllers on paths with losses, beside TCP, among their kind, and with video
     Bench(BenchArgs),
+    /// Print a recording of mahimahi, iperf3 or ndt7 as a recorded path (CSV)
+    Convert(ConvertArgs),
     /// Run the test cases of RFC 8867 and RFC 8869, and draw a scorecard
     Rmcat(RmcatArgs),
     /// Compare the simulator with results of ns-2
@@ -92,6 +95,7 @@ pub(crate) fn run(args: &SimArgs, controllers: &Controllers) -> Result<ExitCode>
     match &args.verb {
         SimVerb::Run(args) => run_one(args, controllers),
         SimVerb::Bench(args) => bench::run(args, controllers),
+        SimVerb::Convert(args) => recording::run(args),
         SimVerb::Rmcat(args) => rmcat::run(args, controllers),
         SimVerb::Sweep(args) => sweep::run(args, controllers),
         SimVerb::Validate(args) => validate::run(args),

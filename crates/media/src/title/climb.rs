@@ -80,7 +80,9 @@ impl Climb {
                     best
                 };
                 self.state = State::Padding { since, best };
-                let is_lower = allowed < best.0 * LOSS;
+                // Between seldom reports the allowed rate is the one that has arrived again. Below the
+                // rendition it shows that the path does not carry more.
+                let is_lower = allowed < ladder.present;
                 if is_lower || now - best.1 > PATIENCE || now - since > LONGEST {
                     self.end(now, true);
                     return None;
@@ -154,12 +156,10 @@ const MAX_GROWTH: f64 = 2.0;
 const MIN_ROOM: f64 = 1.5;
 /// The attempt continues as long as the allowed rate grows by this factor within [`PATIENCE`].
 const GROWTH: f64 = 1.1;
-/// It ends if the allowed rate falls to this part: the path does not carry it.
-const LOSS: f64 = 0.7;
 /// In seconds: the longest interval of receiver reports (RFC 3550 section 6.2) and a round trip.
 const PATIENCE: f64 = 7.0;
-/// In seconds: doublings of three reports.
-const LONGEST: f64 = 20.0;
+/// In seconds: doublings of four reports.
+const LONGEST: f64 = 28.0;
 /// Time in seconds before the first attempt.
 const FIRST_WAIT: f64 = 2.0;
 /// Waits in seconds after an attempt. They double with each failure.

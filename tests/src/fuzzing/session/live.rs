@@ -27,7 +27,7 @@ use tidegate_secure::{SecureEndpoint, SharedSecret};
 mod observer;
 
 /// Attacks a running stream as the data says. Asserts that the stream goes on, and that 90 % of its rate
-/// is back [`RECOVERY`] after the last hostile packet or, with a controller that is slow on a long path,
+/// is back 3 s after the last hostile packet or, with a controller that is slow on a long path,
 /// after a second more than the stream took at its start. An attack does not affect a stream with a key.
 pub fn live(data: &[u8]) {
     let result = attack(data);
@@ -66,7 +66,7 @@ pub struct Attacked {
 }
 
 /// Runs an attack: three bytes select the controller, the path, the protection and the duration; the
-/// others are [phases](Phase) of the observer.
+/// others are phases of the observer.
 pub fn attack(data: &[u8]) -> Attacked {
     let mut story = Story::new(data);
     let choice = story.byte();

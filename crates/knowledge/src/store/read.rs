@@ -199,7 +199,7 @@ impl Store {
         read().map_err(|e: rusqlite::Error| self.error(e))
     }
 
-    /// Samples of both scales between two times, the newest [`MAX_HISTORY`] of them, for visits.
+    /// Samples of both scales between two times, the newest 5,000,000 of each, for visits.
     ///
     /// # Errors
     /// The file is locked or damaged.

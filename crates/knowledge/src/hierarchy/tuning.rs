@@ -78,21 +78,22 @@ impl Tuning {
         (tuning, Some(loss / starts.len() as f64))
     }
 
-    /// Chooses the κ of a level by the loss of all starts, which is returned: the largest one with which
-    /// it is hardly larger than the least, so that a level without information has no part.
+    /// Chooses the κ of a level by the loss of all starts, which is returned. The default stays unless
+    /// another one is clearly better: what a level says may matter later.
     fn choose(&mut self, level: usize, starts: &[Start]) -> f64 {
-        let losses = CANDIDATES.map(|kappa| {
+        let mut loss_with = |kappa: f64| {
             self.kappas[level] = kappa;
-            let loss = starts.iter().filter_map(|start| {
+            let losses = starts.iter().filter_map(|start| {
                 let (mixture, _) = start.parts.mix(&self.kappas)?;
                 Some(loss(&mixture, start.value))
             });
-            loss.sum::<f64>()
-        });
-        let least = losses.iter().copied().fold(f64::MAX, f64::min);
-        let tried = CANDIDATES.into_iter().zip(losses).rev();
-        let mut good = tried.filter(|(_, loss)| *loss <= least * HARDLY);
-        let (kappa, loss) = good.next().unwrap_or((self.kappas[level], least));
+            (kappa, losses.sum::<f64>())
+        };
+        let present = loss_with(Self::default().kappas[level]);
+        let tried = CANDIDATES.map(&mut loss_with).into_iter();
+        let best = tried.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(present);
+        let is_better = best.1 * HARDLY < present.1;
+        let (kappa, loss) = if is_better { best } else { present };
         self.kappas[level] = kappa;
         loss
     }

@@ -118,7 +118,7 @@ impl Endpoint for Sender {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match input {
             Input::Datagram(datagram) => self.on_datagram(cx, datagram),
-            Input::PeerChanged | Input::Stream(_) => {}
+            Input::PeerChanged | Input::PathChanged | Input::Stream(_) => {}
             Input::Timeout => self.on_timeout(cx),
         }
         Check::default()
@@ -183,7 +183,7 @@ impl Endpoint for Receiver {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match input {
             Input::Datagram(datagram) => self.on_datagram(cx, datagram),
-            Input::PeerChanged | Input::Stream(_) => {}
+            Input::PeerChanged | Input::PathChanged | Input::Stream(_) => {}
             Input::Timeout => self.on_timeout(cx),
         }
         Check::default()

@@ -257,7 +257,9 @@ impl Endpoint for Party {
     fn handle(&mut self, cx: &mut Context<'_>, input: endpoint::Input<'_>) -> Check {
         match input {
             endpoint::Input::Datagram(datagram) => self.on_datagram(cx, datagram),
-            endpoint::Input::PeerChanged | endpoint::Input::Stream(_) => {}
+            endpoint::Input::PeerChanged
+            | endpoint::Input::PathChanged
+            | endpoint::Input::Stream(_) => {}
             endpoint::Input::Timeout => self.on_timeout(cx),
         }
         Check::default()

@@ -48,11 +48,11 @@ impl Prediction {
         &self.expectation.evidence
     }
 
-    /// What a controller is started from: the median. `None` without a round-trip time, with which a
-    /// controller checks whether the prior fits.
+    /// What a controller is started from: the median of what was carried. `None` without a round-trip time,
+    /// with which a controller checks whether the prior fits.
     pub fn prior(&self) -> Option<Prior> {
         Some(Prior {
-            rate: exp2(self.expectation.quantiles[MEDIAN]),
+            rate: exp2(self.expectation.carried),
             rtt: self.rtt?,
             confidence: self.expectation.confidence,
         })

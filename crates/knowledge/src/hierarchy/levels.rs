@@ -117,8 +117,8 @@ impl Parts {
         self.known = known;
     }
 
-    /// The mixture of all levels.
-    pub(super) fn mix(&self, kappas: &[f64; KAPPAS]) -> Option<(Mixture, Evidence)> {
+    /// The points of all levels, with their weights.
+    fn points(&self, kappas: &[f64; KAPPAS]) -> (Vec<Point>, Evidence) {
         let mut evidence = Evidence::default();
         let mut points = Vec::with_capacity(
             2 * GRID + self.levels.iter().map(|l| l.points.len()).sum::<usize>(),
@@ -144,7 +144,23 @@ impl Parts {
         }));
         evidence.shares[Level::All as usize] = left;
         evidence.counts[Level::All as usize] = self.known;
+        (points, evidence)
+    }
+
+    /// The mixture of all levels.
+    pub(super) fn mix(&self, kappas: &[f64; KAPPAS]) -> Option<(Mixture, Evidence)> {
+        let (points, evidence) = self.points(kappas);
         Some((Mixture::of(points)?, evidence))
+    }
+
+    /// The mixture of what was carried: lower bounds count as values. `None` without bounds.
+    pub(super) fn carried(&self, kappas: &[f64; KAPPAS]) -> Option<Mixture> {
+        let (mut points, _) = self.points(kappas);
+        points.iter().any(|point| point.is_bound).then_some(())?;
+        for point in &mut points {
+            point.is_bound = false;
+        }
+        Mixture::of(points)
     }
 
     /// The same without the first levels.

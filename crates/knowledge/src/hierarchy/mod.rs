@@ -171,6 +171,9 @@ struct ClusterLevel {
 pub struct Expectation {
     /// Quantiles at [`LEVELS`]: base-two logarithms of rates in b/s, not falling.
     pub quantiles: [f64; LEVELS.len()],
+    /// Median of what was carried, at most that of the quantiles: a rate that the application limited counts
+    /// as one that the path has carried, and no more.
+    pub carried: f64,
     /// Probability that the rate is within [`SMALL_ERROR`] of the median, less if there are few visits:
     /// 0..=1.
     pub confidence: f64,
@@ -365,10 +368,13 @@ impl Hierarchy {
         let parts = self.parts(client, cloud, now)?;
         let (mixture, evidence) = parts.mix(&self.tuning.kappas)?;
         let quantiles = mixture.quantiles(self.tuning.levels(&parts));
+        let carried = parts.carried(&self.tuning.kappas);
+        let carried = carried.map_or(quantiles[MEDIAN], |carried| carried.quantiles([0.5])[0]);
         let visits = evidence.visits();
         Some(Expectation {
             confidence: mixture.share_near(quantiles[MEDIAN], SMALL_ERROR) * visits
                 / (visits + 1.0),
+            carried: carried.min(quantiles[MEDIAN]),
             quantiles,
             evidence,
         })

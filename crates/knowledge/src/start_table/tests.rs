@@ -150,6 +150,9 @@ fn a_limited_stream_is_a_lower_bound() {
     let found = predict(&store, "192.0.2.7", noon()).expect("known");
     assert!(found.rates()[MEDIAN] > Rate::kbps(2_000), "{found:?}");
     assert!(found.rates()[0] >= Rate::kbps(290), "{found:?}");
+    // A session starts from what was carried.
+    let prior = found.prior().expect("a round-trip time");
+    assert!(prior.rate < Rate::kbps(400), "{prior:?}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn first_media(run: &SessionRun, from: Time) -> Time {
 /// Nothing is known of the new path, so media waits for the answer of a probe, and begins without the rate of
 /// before.
 #[test]
-fn media_waits_for_the_proof_of_the_new_path_and_begins_anew() {
+fn media_waits_for_the_proof_of_the_new_path_and_starts_again() {
     let at = Time::from_secs(10);
     let run = |moved| {
         let mut setup = setup();

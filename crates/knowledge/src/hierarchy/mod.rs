@@ -475,7 +475,7 @@ fn smooth(trajectory: &Trajectory) -> Option<Trajectory> {
     Some(Trajectory::from_bins((0..BINS).map(mean).collect()))
 }
 
-/// Visits from which the weights of the levels are learnt, the newest.
+/// Visits from which the weights of the levels are estimated, the newest.
 const TRAINING: usize = 200_000;
 
 /// Bins to each side of a smoothed bin.

@@ -24,7 +24,7 @@ use tidegate_studies::validate::verb::{self as validate, ValidateArgs};
 
 use crate::recording::{self, ConvertArgs};
 use crate::run_folder::{self, LoadedScenario};
-use crate::sweep::{self, SweepArgs};
+use crate::sweep::{self, MergeArgs, SweepArgs};
 use crate::{memory, table};
 
 /// Arguments of `tidegate sim`.
@@ -40,6 +40,8 @@ enum SimVerb {
     Run(SimRunArgs),
     /// Run a scenario with several values and seeds, on all cores
     Sweep(SweepArgs),
+    /// Join the shards of a sweep that ran on several machines
+    Merge(MergeArgs),
     /// Compare controllers on paths with losses, beside TCP, among their kind, and with video
     Bench(BenchArgs),
     /// Print a recording of mahimahi, iperf3 or ndt7 as a recorded path (CSV)
@@ -96,6 +98,7 @@ pub(crate) fn run(args: &SimArgs, controllers: &Controllers) -> Result<ExitCode>
         SimVerb::Run(args) => run_one(args, controllers),
         SimVerb::Bench(args) => bench::run(args, controllers),
         SimVerb::Convert(args) => recording::run(args),
+        SimVerb::Merge(args) => sweep::merge(args, controllers),
         SimVerb::Rmcat(args) => rmcat::run(args, controllers),
         SimVerb::Sweep(args) => sweep::run(args, controllers),
         SimVerb::Validate(args) => validate::run(args),

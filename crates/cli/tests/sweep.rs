@@ -266,6 +266,140 @@ fn an_interrupted_sweep_can_be_continued() {
     );
 }
 
+#[test]
+fn merged_shards_equal_one_sweep() {
+    let dir = folder("sweep-shards");
+    write(&dir, &short("4s", "", SWEEP));
+    let whole = sweep(&dir, &["--out", "one"]);
+    // Six runs in four shards: two of two runs, two of one.
+    for shard in ["0/4", "1/4", "3/4"] {
+        let name = shard.replace('/', "-of-");
+        let out = format!("all/shard-{name}");
+        let done = sweep(&dir, &["--shard", shard, "--jobs", "1", "--out", &out]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    }
+    let early = merge(&dir, &["--out", "all"]);
+    assert_eq!(early.status.code(), Some(1));
+    let missing = "1 run of 6 missing, of these shards:\n  --shard 2/4\n";
+    assert!(
+        text(&early.stderr).contains(missing),
+        "{}",
+        text(&early.stderr)
+    );
+    let last = sweep(&dir, &["--shard", "2/4", "--out", "elsewhere"]);
+    assert!(last.status.success(), "{}", text(&last.stderr));
+
+    let folders: Vec<String> = [0, 1, 3].map(|i| format!("all/shard-{i}-of-4")).into();
+    let mut args = vec!["elsewhere"];
+    args.extend(folders.iter().map(String::as_str));
+    let merged = merge(
+        &dir,
+        &[&args[..], &["--out", "new", "--verify", "2"]].concat(),
+    );
+    assert!(merged.status.success(), "{}", text(&merged.stderr));
+    assert!(text(&merged.stderr).contains("2 runs repeated with equal results"));
+    assert_eq!(files(&dir.join("new")), files(&dir.join("one")));
+    assert_eq!(
+        text(&merged.stdout).replace("new", "one"),
+        text(&whole.stdout)
+    );
+
+    // The early merge has kept what it found; the sweep runs the rest.
+    let rest = sweep(&dir, &["--out", "all"]);
+    assert!(text(&rest.stderr).contains("all has 5 of 6 runs, 1 remaining"));
+    assert_eq!(files(&dir.join("all")), files(&dir.join("one")));
+}
+
+#[test]
+fn damaged_and_foreign_shards_are_refused() {
+    let dir = folder("sweep-shards-bad");
+    write(&dir, &short("4s", "", SWEEP));
+    let none = merge(&dir, &["--out", "all"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("cannot read all: give the folders of the shards"));
+    for shard in ["0/2", "1/2"] {
+        let out = format!("all/shard-{}", shard.replace('/', "-of-"));
+        assert!(
+            sweep(&dir, &["--shard", shard, "--out", &out])
+                .status
+                .success()
+        );
+    }
+    let other = sweep(&dir, &["--shard", "0/3", "--out", "all/shard-0-of-2"]);
+    assert!(
+        text(&other.stderr).contains("a sweep with other shards"),
+        "{}",
+        text(&other.stderr)
+    );
+
+    // A digit of a result changes: the repeated runs show it.
+    let results = dir.join("all/shard-0-of-2/results.csv");
+    let good = fs::read_to_string(&results).unwrap();
+    let (rows, last) = good
+        .trim_end()
+        .rsplit_once("tidegate.frames.made >= 60,1")
+        .unwrap();
+    let digit = last.chars().nth_back(2).unwrap();
+    assert!(digit.is_ascii_digit(), "{last}");
+    let changed = if digit == '9' { '8' } else { '9' };
+    let at = last.len() - 3;
+    let last = format!("{}{changed}{}", &last[..at], &last[at + 1..]);
+    fs::write(
+        &results,
+        format!("{rows}tidegate.frames.made >= 60,1{last}\n"),
+    )
+    .unwrap();
+    let differs = merge(&dir, &["--out", "all", "--verify", "6"]);
+    assert_eq!(differs.status.code(), Some(1), "{}", text(&differs.stderr));
+    let wanted = "has another result on this machine than in its shard";
+    assert!(
+        text(&differs.stderr).contains(wanted),
+        "{}",
+        text(&differs.stderr)
+    );
+
+    // The same runs twice, once damaged.
+    let twice = sweep(&dir, &["--shard", "0/1", "--out", "all/shard-0-of-1"]);
+    assert!(twice.status.success());
+    let differs = merge(&dir, &["--out", "all", "--fresh"]);
+    assert_eq!(differs.status.code(), Some(2));
+    assert!(text(&differs.stderr).contains("differ from those of another folder"));
+
+    write(&dir, &short("5s", "", SWEEP));
+    let other = merge(&dir, &["--out", "new", "all/shard-1-of-2"]);
+    assert!(text(&other.stderr).contains("another text of the scenario"));
+}
+
+#[test]
+fn the_list_has_every_run_once() {
+    let dir = folder("sweep-list");
+    write(&dir, &short("4s", "", SWEEP));
+    let list = sweep(&dir, &["--list"]);
+    assert!(list.status.success(), "{}", text(&list.stderr));
+    let mut table = csv::Reader::from_reader(list.stdout.as_slice());
+    let head = table.headers().unwrap().clone();
+    assert_eq!(
+        head.iter().collect::<Vec<_>>(),
+        ["run", "point", "link.uplink.rate", "seed", "packets"]
+    );
+    let rows: Vec<_> = table.records().map(Result::unwrap).collect();
+    let cells = |row: &csv::StringRecord| row.iter().take(4).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows.len(), 6);
+    assert_eq!(cells(&rows[3]), ["3", "2", "2Mb/s", "2"]);
+    assert!(rows[3][4].parse::<u32>().unwrap() > 0);
+    let part = sweep(&dir, &["--list", "--json", "--shard", "1/4"]);
+    let runs: Vec<Value> = text(&part.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let numbers: Vec<_> = runs
+        .iter()
+        .map(|run| run["run"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, [1, 5]);
+    assert!(!dir.join("runs").exists());
+}
+
 /// Two flows of modelled video, the second a baseline. The sweep begins in line 26.
 fn short(duration: &str, expect: &str, table: &str) -> String {
     let expect = if expect.is_empty() {
@@ -312,6 +446,10 @@ fn write(dir: &Path, scenario: &str) {
 
 fn sweep(dir: &Path, args: &[&str]) -> Output {
     tidegate(&[&["sim", "sweep", "s.toml"], args].concat(), dir)
+}
+
+fn merge(dir: &Path, args: &[&str]) -> Output {
+    tidegate(&[&["sim", "merge", "s.toml"], args].concat(), dir)
 }
 
 fn files(dir: &Path) -> [Vec<u8>; 2] {

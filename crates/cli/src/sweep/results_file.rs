@@ -15,15 +15,17 @@ use tidegate_record::TOOL;
 use tidegate_sim::scenario::Sweep;
 
 use super::rows::{self, Figure, Kind, Row};
+use super::shard::Shard;
 
 /// A run: the indices of its point and its seed.
 pub(super) type Job = (usize, usize);
 
-/// Open folder of a sweep.
+/// Open folder of a sweep, or of a shard of it.
 #[derive(Debug)]
 pub(super) struct ResultsFile<'a> {
     dir: PathBuf,
     sweep: &'a Sweep,
+    shard: Option<Shard>,
     done: BTreeMap<Job, Vec<Row>>,
     results: File,
     /// Locked against other processes.
@@ -32,15 +34,21 @@ pub(super) struct ResultsFile<'a> {
 
 impl<'a> ResultsFile<'a> {
     /// Opens or creates the folder `dir`. With `fresh`, removes the results of an earlier sweep.
+    /// Folders of shards in it are allowed, and not changed.
     ///
     /// # Errors
     /// The folder contains other files or another sweep, another process has it open, or a write
     /// fails.
-    pub(super) fn open(dir: &Path, sweep: &'a Sweep, fresh: bool) -> Result<Self> {
+    pub(super) fn open(
+        dir: &Path,
+        sweep: &'a Sweep,
+        shard: Option<Shard>,
+        fresh: bool,
+    ) -> Result<Self> {
         fs::create_dir_all(dir)
             .with_context(|| format!("cannot create the folder {}", dir.display()))?;
         let path = dir.join(DESCRIPTION);
-        if !path.exists() && fs::read_dir(dir)?.next().is_some() {
+        if !path.exists() && has_other_files(dir)? {
             bail!(
                 "{} contains files that are not of a sweep and are not overwritten: choose a new \
                 or empty folder with --out",
@@ -61,7 +69,7 @@ impl<'a> ResultsFile<'a> {
             ))),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        let wanted = describe(sweep);
+        let wanted = describe(sweep, shard);
         if !is_the_same(dir, &fs::read_to_string(&path)?, &wanted, fresh)? {
             for file in [RESULTS, SUMMARY] {
                 match fs::remove_file(dir.join(file)) {
@@ -81,19 +89,70 @@ impl<'a> ResultsFile<'a> {
         Ok(Self {
             dir: dir.to_owned(),
             sweep,
+            shard,
             done,
             results,
             _lock: file,
         })
     }
 
-    pub(super) fn is_done(&self, job: Job) -> bool {
-        self.done.contains_key(&job)
+    /// All runs of the sweep, or of the shard, in order.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = Job> {
+        jobs(self.sweep, self.shard).map(|(_, job)| job)
+    }
+
+    /// Those of [`jobs`](Self::jobs) that have no result.
+    pub(super) fn missing(&self) -> impl Iterator<Item = Job> {
+        self.jobs().filter(|job| !self.done.contains_key(job))
     }
 
     /// Number of completed runs.
     pub(super) fn done(&self) -> usize {
         self.done.len()
+    }
+
+    /// Whether the results of a completed run are these, as the file has them.
+    ///
+    /// # Errors
+    /// A row cannot be written as CSV.
+    pub(super) fn has(&self, job: Job, rows: &[Row]) -> Result<bool> {
+        let text = |rows: &[Row]| lines(self.sweep, job, rows);
+        let known = self.done.get(&job);
+        Ok(known.map(|known| text(known)).transpose()? == Some(text(rows)?))
+    }
+
+    /// Adds the completed runs of the shard in the folder `dir`. Returns the shard.
+    ///
+    /// # Errors
+    /// The folder is no shard of this sweep, or has other results of a run that is known already;
+    /// or a read or write fails.
+    pub(super) fn take_shard(&mut self, dir: &Path) -> Result<Shard> {
+        let path = dir.join(DESCRIPTION);
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {} of a shard", path.display()))?;
+        let found: Value = serde_json::from_str(&text).unwrap_or_default();
+        let shard = found["shard"].as_str().and_then(|text| text.parse().ok());
+        let Some(shard) = shard else {
+            bail!(
+                "{} is not the folder of a shard: `sim sweep` with --shard writes them",
+                dir.display()
+            );
+        };
+        is_the_same(dir, &text, &describe(self.sweep, Some(shard)), false)?;
+        for (job, rows) in read(&dir.join(RESULTS), self.sweep) {
+            match self.done.get(&job) {
+                None => self.add(job, rows)?,
+                Some(known) if *known == rows => {}
+                Some(_) => bail!(
+                    "{}: the results of point {}, seed {} differ from those of another folder: \
+                     the machines do not compute alike, or one folder is damaged",
+                    dir.display(),
+                    job.0 + 1,
+                    self.sweep.seeds[job.1].0
+                ),
+            }
+        }
+        Ok(shard)
     }
 
     /// Appends a run.
@@ -109,12 +168,20 @@ impl<'a> ResultsFile<'a> {
         Ok(())
     }
 
+    /// Sorts the rows.
+    ///
+    /// # Errors
+    /// A write fails.
+    pub(super) fn sort(&self) -> Result<()> {
+        write_results(&self.dir, self.sweep, &self.done)
+    }
+
     /// Sorts the rows, writes the summary and returns it.
     ///
     /// # Errors
     /// A write fails.
     pub(super) fn finish(&self) -> Result<Vec<Figure>> {
-        write_results(&self.dir, self.sweep, &self.done)?;
+        self.sort()?;
         let mut figures = Vec::new();
         for point in 0..self.sweep.points.len() {
             let seeds = 0..self.sweep.seeds.len();
@@ -157,8 +224,26 @@ impl<'a> ResultsFile<'a> {
     }
 }
 
-/// Description of the sweep, which identifies the folder.
-fn describe(sweep: &Sweep) -> Value {
+/// The runs of a sweep, or of a shard of it, each with its number in the sweep.
+pub(super) fn jobs(sweep: &Sweep, shard: Option<Shard>) -> impl Iterator<Item = (usize, Job)> {
+    let seeds = sweep.seeds.len();
+    (0..sweep.runs())
+        .filter(move |run| shard.is_none_or(|shard| shard.has(*run)))
+        .map(move |run| (run, (run / seeds, run % seeds)))
+}
+
+/// Whether `dir` contains anything but folders of shards.
+fn has_other_files(dir: &Path) -> Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        if !entry?.file_name().to_str().is_some_and(Shard::is_folder) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Description of the sweep, or of a shard of it, which identifies the folder.
+fn describe(sweep: &Sweep, shard: Option<Shard>) -> Value {
     let axes = sweep.axes.iter();
     let axes = axes.map(|axis| json!({ "key": axis.key, "values": axis.values }));
     let files = sweep.files.iter();
@@ -171,6 +256,7 @@ fn describe(sweep: &Sweep) -> Value {
         "axes": axes.collect::<Vec<_>>(),
         "seeds": sweep.seeds.iter().map(|seed| seed.0).collect::<Vec<_>>(),
         "points": sweep.points.len(),
+        "shard": shard.map(|shard| shard.to_string()),
     })
 }
 
@@ -190,7 +276,7 @@ fn is_the_same(dir: &Path, found: &str, wanted: &Value, fresh: bool) -> Result<b
     if fresh {
         return Ok(false);
     }
-    let changed: Vec<&str> = ["tool", "scenario_text", "files"]
+    let changed: Vec<&str> = ["tool", "scenario_text", "files", "shard"]
         .into_iter()
         .filter(|key| found[key] != wanted[key])
         .collect();
@@ -198,6 +284,7 @@ fn is_the_same(dir: &Path, found: &str, wanted: &Value, fresh: bool) -> Result<b
         let what = match changed[0] {
             "tool" => "another version of the program",
             "scenario_text" => "another text of the scenario",
+            "shard" => "other shards",
             _ => "another text of a file that the scenario refers to",
         };
         bail!(

@@ -12,7 +12,7 @@ PEERS ?=
 # Installation prefix [default: /usr/local]; root folder for packages; folder of build products.
 export PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR UNITDIR BUILT
 
-.PHONY: help demo test check bench bench-emulator bench-events bench-sim fuzz peers install uninstall clean
+.PHONY: help demo test check bench bench-emulator bench-events bench-sim cluster fuzz peers install uninstall clean
 
 help:
 	@echo 'make demo    live video over a bad network, with and without Tidegate; prints the path of a report'
@@ -25,6 +25,7 @@ help:
 	@echo '             delay and cost of kernel TCP events (root)'
 	@echo 'make bench-sim'
 	@echo '             speed of the simulator, also compared with ns-2 and ns-3 if installed'
+	@echo 'make cluster a sweep on Slurm and on Dask on this machine, each with a node killed (root)'
 	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per target (fuzz/README.md)'
 	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results in runs/peers'
 	@echo 'make install installs program, event daemon with systemd units, C headers and shared libraries'
@@ -52,6 +53,10 @@ bench-events:
 
 bench-sim:
 	@scripts/bench-sim
+
+cluster:
+	@scripts/setup --cluster
+	@scripts/cluster-examples
 
 fuzz:
 	@scripts/fuzz $(FUZZ_SECONDS)

@@ -53,8 +53,12 @@ fn samples_survive_a_store_and_both_formats() {
     assert!(said.contains("\"clients\":2,"), "{said}");
     assert!(said.contains("\"addresses\":\"hashed\""), "{said}");
     let (_, said) = run("knowledge import in.csv --keep-minutes 1s", &dir);
-    // The first minute is 60 s older than the newest sample, in both imports.
-    assert!(said.contains("2 older than"), "{said}");
+    assert!(
+        said.contains("0 samples added to knowledge.db, which had 3 already"),
+        "{said}"
+    );
+    // The first minute is 60 s older than the newest sample.
+    assert!(said.contains("1 older than"), "{said}");
 }
 
 #[test]
@@ -96,29 +100,26 @@ fn errors_name_the_file_the_row_and_the_fix() {
         (
             "knowledge show --store text.db",
             2,
-            "no valid knowledge store",
+            "text.db is no knowledge store, and is left as it is",
         ),
         (
             "knowledge import in.csv --store text.db",
-            0,
-            "text.db is damaged: it was renamed",
+            2,
+            "text.db is no knowledge store, and is left as it is",
         ),
         (
-            "knowledge import in.csv --store text.db --addresses plain",
+            "knowledge import in.csv --store new.db",
+            0,
+            "3 samples added",
+        ),
+        (
+            "knowledge import in.csv --store new.db --addresses plain",
             2,
             "keeps addresses hashed",
         ),
-        (
-            "knowledge export in.csv --store text.db",
-            2,
-            "in.csv exists",
-        ),
-        ("knowledge export - --store text.db --json", 2, "--json"),
-        (
-            "knowledge export - --store text.db",
-            0,
-            "at_ms,cloud,client",
-        ),
+        ("knowledge export in.csv --store new.db", 2, "in.csv exists"),
+        ("knowledge export - --store new.db --json", 2, "--json"),
+        ("knowledge export - --store new.db", 0, "at_ms,cloud,client"),
     ] {
         let (got, said) = run(line, &dir);
         assert_eq!(got, Some(code), "{line}: {said}");

@@ -29,6 +29,6 @@ pub mod wall_time;
 pub use client::{AddressPolicy, Client, HashKey};
 pub use cloud::{AddressError, Cloud};
 pub use sample::{Measurement, Observation, Sample, Scale};
-pub use store::{Retention, Store, StoreError};
+pub use store::{Ingested, Retention, Store, StoreError};
 pub use trajectory::Trajectory;
 pub use wall_time::WallTime;

@@ -3,6 +3,9 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+use time::format_description::well_known::Iso8601;
+use time::{OffsetDateTime, PrimitiveDateTime};
+
 use crate::trajectory::BINS;
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
@@ -20,6 +23,19 @@ impl WallTime {
         } else {
             None
         }
+    }
+
+    /// From a date and time as ISO 8601 has it, such as `2021-10-17T06:02:11.25+02:00`; a space may take
+    /// the place of the `T`. Without an offset the time is UTC. `None` for another form and for times
+    /// before 1970 or after [`LATEST`](Self::LATEST).
+    pub fn of_iso(text: &str) -> Option<Self> {
+        let text = text.trim().replacen(' ', "T", 1);
+        let at = OffsetDateTime::parse(&text, &Iso8601::DEFAULT).or_else(|_| {
+            let local = PrimitiveDateTime::parse(&text, &Iso8601::DEFAULT);
+            local.map(PrimitiveDateTime::assume_utc)
+        });
+        let millis = at.ok()?.unix_timestamp_nanos() / 1_000_000;
+        Self::from_millis(millis.try_into().ok()?)
     }
 
     /// From the time since 1970, at most [`LATEST`](Self::LATEST).
@@ -114,6 +130,32 @@ mod tests {
             assert_eq!(time.to_string(), text);
         }
         assert_eq!(WallTime::from_millis(WallTime::LATEST.0 + 1), None);
+    }
+
+    #[test]
+    fn iso_8601_is_read() {
+        for (text, millis) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2021-10-17T06:02:11.25Z", 1_634_450_531_250),
+            ("2021-10-17 06:02:11.250", 1_634_450_531_250),
+            ("2021-10-17T08:02:11.25+02:00", 1_634_450_531_250),
+            ("20211017T060211.25Z", 1_634_450_531_250),
+        ] {
+            assert_eq!(
+                WallTime::of_iso(text),
+                WallTime::from_millis(millis),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "2021",
+            "1969-12-31T23:59:59Z",
+            "2200-01-01T00:00:00Z",
+            "17.10.2021 06:02",
+        ] {
+            assert_eq!(WallTime::of_iso(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tidegate_console::progress::{counted, say};
 use tidegate_knowledge::exchange::{
     CsvWriter, ExchangeError, ParquetWriter, Row, read_csv, read_parquet,
 };
-use tidegate_knowledge::{AddressPolicy, Sample, Store};
+use tidegate_knowledge::{AddressPolicy, Ingested, Sample, Store};
 
 use super::access::{self, AddressArg, StoreArgs, Writable, store_error};
 
@@ -57,7 +57,8 @@ pub(crate) struct ExportArgs {
     json: bool,
 }
 
-/// Adds the samples of a file: all, or after an error in the file none.
+/// Adds the samples of a file that the store does not have: all, or after an error in the file none. So
+/// an import that was killed is completed by another one.
 pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
     let name = args.file.display();
     let in_file = |error: ExchangeError| match error {
@@ -83,7 +84,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
     } = access::open(&args.store.store, args.addresses)?;
     keep(&store, args)?;
     let mut batch = Vec::new();
-    let mut written = 0;
+    let mut written = Ingested::default();
     let mut failed = None;
     let read = each_row(&args.file, |number, row| {
         let sample = row.sample(&addresses);
@@ -109,12 +110,17 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
         None => 0,
     };
     if args.json {
-        print_json(&json!({ "imported": written, "deleted": deleted }))?;
+        print_json(&json!({
+            "imported": written.written,
+            "known": written.known,
+            "deleted": deleted,
+        }))?;
     } else {
-        let all = counted(written, "sample");
+        let all = counted(written.written, "sample");
         say(format_args!(
-            "{all} added to {}; {deleted} older than their retention deleted",
-            args.store.store.display()
+            "{all} added to {}, which had {} already; {deleted} older than their retention deleted",
+            args.store.store.display(),
+            written.known
         ));
     }
     Ok(ExitCode::SUCCESS)
@@ -133,8 +139,10 @@ fn keep(store: &Store, args: &ImportArgs) -> Result<()> {
     Ok(())
 }
 
-fn write(store: &mut Store, batch: &mut Vec<Sample>, written: &mut u64) -> Result<()> {
-    *written += store.ingest(batch).map_err(store_error)?.written;
+fn write(store: &mut Store, batch: &mut Vec<Sample>, written: &mut Ingested) -> Result<()> {
+    let added = store.import(batch).map_err(store_error)?;
+    written.written += added.written;
+    written.known += added.known;
     batch.clear();
     Ok(())
 }

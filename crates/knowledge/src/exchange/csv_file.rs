@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use csv::{ErrorKind, Reader, StringRecord, Writer};
 
-use super::{COLUMNS, ExchangeError, Row, RowFault};
+use super::{COLUMNS, ExchangeError, Row, RowFault, Source};
 
 /// Reads a CSV file with a header. Columns may have any order; others are ignored. `take` is called
 /// with the number of each row, from 1, and the row.
@@ -16,7 +16,7 @@ pub fn read_csv(
     mut take: impl FnMut(u64, Row) -> Result<(), ExchangeError>,
 ) -> Result<(), ExchangeError> {
     let mut reader = Reader::from_reader(source);
-    let places = places(reader.headers().map_err(csv_error)?)?;
+    let places = Source::all(reader.headers().map_err(csv_error)?.iter())?;
     let mut record = StringRecord::new();
     let mut number = 0;
     while reader.read_record(&mut record).map_err(csv_error)? {
@@ -30,29 +30,17 @@ pub fn read_csv(
     Ok(())
 }
 
-/// Position of each column; the optional ones may be missing.
-fn places(header: &StringRecord) -> Result<[Option<usize>; COLUMNS.len()], ExchangeError> {
-    let mut places = [None; COLUMNS.len()];
-    for (place, name) in places.iter_mut().zip(COLUMNS) {
-        *place = header.iter().position(|title| title.trim() == name);
-        if place.is_none() && !OPTIONAL.contains(&name) {
-            return Err(ExchangeError::NoColumn(name));
-        }
-    }
-    Ok(places)
-}
-
-fn row(record: &StringRecord, places: &[Option<usize>; COLUMNS.len()]) -> Result<Row, RowFault> {
+fn row(
+    record: &StringRecord,
+    places: &[Option<(usize, Source)>; COLUMNS.len()],
+) -> Result<Row, RowFault> {
     let text = |column: usize| {
-        let cell = places[column].and_then(|place| record.get(place));
+        let cell = places[column].and_then(|(place, _)| record.get(place));
         cell.map(str::trim).filter(|text| !text.is_empty())
     };
-    let number = |column: usize| match text(column) {
-        Some(text) => text
-            .parse::<u64>()
-            .map(Some)
-            .map_err(|_| RowFault::Column(COLUMNS[column])),
-        None => Ok(None),
+    let number = |column: usize| match (text(column), places[column]) {
+        (Some(text), Some((_, source))) => number(text, source).map(Some),
+        _ => Ok(None),
     };
     let wanted = |column: usize| number(column)?.ok_or(RowFault::Column(COLUMNS[column]));
     let owned = |column: usize| text(column).unwrap_or_default().to_owned();
@@ -75,6 +63,20 @@ fn row(record: &StringRecord, places: &[Option<usize>; COLUMNS.len()]) -> Result
             Some(_) => return Err(RowFault::Column("limited")),
         },
     })
+}
+
+/// A number or a time in the unit of the column.
+fn number(text: &str, source: Source) -> Result<u64, RowFault> {
+    if source.unit == Some(1.0)
+        && let Ok(value) = text.parse()
+    {
+        return source.checked(value);
+    }
+    match text.parse() {
+        Ok(value) => source.number(value),
+        Err(_) if COLUMNS[source.column] == "at_ms" => source.time(text),
+        Err(_) => Err(RowFault::Column(source.name)),
+    }
 }
 
 /// Writes rows as CSV.
@@ -130,6 +132,3 @@ fn csv_error(error: csv::Error) -> ExchangeError {
         _ => unreachable!("it is an error of I/O"),
     }
 }
-
-/// Columns that may be missing.
-const OPTIONAL: [&str; 5] = ["cloud", "rtt_us", "loss", "tag", "limited"];

@@ -11,6 +11,9 @@
 //! | `loss` | real | share of lost packets; may be missing |
 //! | `tag` | text | label of the session; may be missing |
 //! | `limited` | 0 or 1 | the application had no more to send, and the rate is a lower bound; may be missing |
+//!
+//! Files of others may have `at_s`, `rate_kbps`, `rate_mbps`, `rtt_ms` and `rtt_s` instead, and in `at`
+//! dates and times of ISO 8601. Fractions are rounded.
 
 mod csv_file;
 mod parquet_file;
@@ -34,6 +37,92 @@ use crate::wall_time::WallTime;
 pub const COLUMNS: [&str; 9] = [
     "at_ms", "cloud", "client", "scale", "rate_bps", "rtt_us", "loss", "tag", "limited",
 ];
+
+/// Columns that may be missing.
+const OPTIONAL: [&str; 5] = ["cloud", "rtt_us", "loss", "tag", "limited"];
+
+/// Other names of columns, and how many of the column's units make one of theirs; `None` for text only.
+const OTHER_NAMES: [(&str, &str, Option<f64>); 6] = [
+    ("at_ms", "at", None),
+    ("at_ms", "at_s", Some(1e3)),
+    ("rate_bps", "rate_kbps", Some(1e3)),
+    ("rate_bps", "rate_mbps", Some(1e6)),
+    ("rtt_us", "rtt_ms", Some(1e3)),
+    ("rtt_us", "rtt_s", Some(1e6)),
+];
+
+/// A column as a file has it.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    /// Index in [`COLUMNS`].
+    column: usize,
+    name: &'static str,
+    unit: Option<f64>,
+}
+
+impl Source {
+    /// The column that a title stands for.
+    fn of(title: &str) -> Option<Self> {
+        let index = |wanted: &str| COLUMNS.iter().position(|name| *name == wanted);
+        if let Some(column) = index(title) {
+            let (name, unit) = (COLUMNS[column], Some(1.0));
+            return Some(Self { column, name, unit });
+        }
+        let (column, name, unit) = *OTHER_NAMES.iter().find(|(_, name, _)| *name == title)?;
+        let column = index(column)?;
+        Some(Self { column, name, unit })
+    }
+
+    /// The columns that these titles stand for, and the places of the titles.
+    fn all<'a>(
+        titles: impl Iterator<Item = &'a str>,
+    ) -> Result<[Option<(usize, Self)>; COLUMNS.len()], ExchangeError> {
+        let mut found: [Option<(usize, Self)>; COLUMNS.len()] = [None; COLUMNS.len()];
+        for (place, title) in titles.enumerate() {
+            let Some(source) = Self::of(title.trim()) else {
+                continue;
+            };
+            if let Some((_, other)) = found[source.column].replace((place, source)) {
+                return Err(ExchangeError::TwoColumns(other.name, source.name));
+            }
+        }
+        for (name, found) in COLUMNS.iter().zip(&found) {
+            if found.is_none() && !OPTIONAL.contains(name) {
+                return Err(ExchangeError::NoColumn(name));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A number in the unit of the column.
+    fn number(self, number: f64) -> Result<u64, RowFault> {
+        let value = (number * self.unit.ok_or(RowFault::Column(self.name))?).round();
+        if !(0.0..MAX_EXACT).contains(&value) {
+            return Err(RowFault::Column(self.name));
+        }
+        self.checked(value as u64)
+    }
+
+    /// A number of seconds in a column of milliseconds would be a time in January 1970.
+    fn checked(self, value: u64) -> Result<u64, RowFault> {
+        if self.name == "at_ms" && SECONDS.contains(&value) {
+            return Err(RowFault::Seconds(value));
+        }
+        Ok(value)
+    }
+
+    /// A time as text: ISO 8601.
+    fn time(self, text: &str) -> Result<u64, RowFault> {
+        let time = WallTime::of_iso(text);
+        let time = time.ok_or_else(|| RowFault::of(self.name, text))?;
+        Ok(time.as_millis())
+    }
+}
+
+/// Integers below are exact in a float of 64 bits.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+/// Seconds since 1970 from 2001 to 2286.
+const SECONDS: std::ops::Range<u64> = 1_000_000_000..10_000_000_000;
 
 /// A row of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -131,6 +220,8 @@ pub enum RowFault {
     Text(&'static str, String),
     /// The value of this column has another form.
     Column(&'static str),
+    /// A time in milliseconds that looks like one in seconds.
+    Seconds(u64),
     /// A rate, round-trip time or share of losses is out of its range.
     Range,
 }
@@ -150,6 +241,8 @@ const LONGEST_QUOTED: usize = 60;
 pub enum ExchangeError {
     /// A column is missing.
     NoColumn(&'static str),
+    /// Two columns have the same meaning.
+    TwoColumns(&'static str, &'static str),
     /// A row is no sample.
     Row {
         /// Number of the row, from 1, without the header.
@@ -173,7 +266,16 @@ impl Display for ExchangeError {
                 "the column {name} is missing; the columns are {}",
                 COLUMNS.join(", ")
             ),
+            Self::TwoColumns(one, other) => write!(
+                f,
+                "the columns {one} and {other} have the same meaning: remove one of them"
+            ),
             Self::Row { number, fault } => match fault {
+                RowFault::Seconds(value) => write!(
+                    f,
+                    "row {number}: {value} in at_ms would be in January 1970: if the times are in \
+                     seconds, rename the column to at_s"
+                ),
                 RowFault::Text(name, text) => write!(
                     f,
                     "row {number}: {text:?} is no {}",
@@ -181,6 +283,8 @@ impl Display for ExchangeError {
                         "client" => "IP address; with a prefix as cloud, client may be a name",
                         "cloud" => "prefix such as 192.0.2.0/24 or 2001:db8::/48 (column cloud)",
                         "scale" => "scale: write round-trip or minute",
+                        "at" | "at_s" | "at_ms" =>
+                            "time: write ISO 8601 such as 2021-10-17T06:02:11Z, or numbers in at_ms or at_s",
                         other => other,
                     }
                 ),

@@ -16,7 +16,7 @@ use parquet::record::{Field, Row as Record};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
 
-use super::{COLUMNS, ExchangeError, Row, RowFault};
+use super::{COLUMNS, ExchangeError, Row, RowFault, Source};
 
 /// Reads a Parquet file, uncompressed or compressed by Snappy. Columns may have any order; others
 /// are ignored. `take` is called with the number of each row, from 1, and the row.
@@ -43,15 +43,10 @@ fn read_rows(
         .columns()
         .iter()
         .all(|c| c.path().parts().len() == 1);
-    let has = |name: &str| columns.columns().iter().any(|c| c.name() == name);
     if !is_flat {
         return Err(ExchangeError::Parquet("it has nested columns".to_owned()));
     }
-    for name in COLUMNS {
-        if !OPTIONAL.contains(&name) && !has(name) {
-            return Err(ExchangeError::NoColumn(name));
-        }
-    }
+    Source::all(columns.columns().iter().map(|column| column.name()))?;
     let rows = reader.get_row_iter(None)?;
     for (number, record) in (1..).zip(rows) {
         let row = row(record?).map_err(|fault| ExchangeError::Row { number, fault });
@@ -63,34 +58,48 @@ fn read_rows(
 fn row(record: Record) -> Result<Row, RowFault> {
     let mut row = Row::default();
     for (name, field) in record.into_columns() {
-        match name.as_str() {
-            "at_ms" => row.at_ms = integer(&field, "at_ms")?.ok_or(RowFault::Column("at_ms"))?,
+        let Some(source) = Source::of(name.trim()) else {
+            continue;
+        };
+        let wanted = |number: Option<u64>| number.ok_or(RowFault::Column(source.name));
+        match COLUMNS[source.column] {
+            "at_ms" => row.at_ms = wanted(number(&field, source)?)?,
             "cloud" => row.cloud = text(field, "cloud")?.unwrap_or_default(),
             "client" => row.client = text(field, "client")?.unwrap_or_default(),
             "scale" => row.scale = text(field, "scale")?.unwrap_or_default(),
-            "rate_bps" => {
-                row.rate_bps = integer(&field, "rate_bps")?.ok_or(RowFault::Column("rate_bps"))?;
-            }
-            "rtt_us" => row.rtt_us = integer(&field, "rtt_us")?,
+            "rate_bps" => row.rate_bps = wanted(number(&field, source)?)?,
+            "rtt_us" => row.rtt_us = number(&field, source)?,
             "loss" => row.loss = real(&field)?,
             "tag" => row.tag = text(field, "tag")?,
-            "limited" => row.is_limited = flag(&field)?,
-            _ => {}
+            _ => row.is_limited = flag(&field, source)?,
         }
     }
     Ok(row)
 }
 
-fn integer(field: &Field, name: &'static str) -> Result<Option<u64>, RowFault> {
-    let number = match *field {
+/// A number in the unit of the column, or a time, whose unit is that of its type.
+fn number(field: &Field, source: Source) -> Result<Option<u64>, RowFault> {
+    let is_time = COLUMNS[source.column] == "at_ms";
+    let fault = || RowFault::Column(source.name);
+    let signed = |n: i64| u64::try_from(n).map_err(|_| fault());
+    let whole = match *field {
         Field::Null => return Ok(None),
-        Field::Int(n) => u64::try_from(n).ok(),
-        Field::Long(n) | Field::TimestampMillis(n) => u64::try_from(n).ok(),
-        Field::UInt(n) => Some(n.into()),
-        Field::ULong(n) => Some(n),
-        _ => None,
+        Field::TimestampMillis(n) if is_time => return signed(n).map(Some),
+        Field::TimestampMicros(n) if is_time => return signed(n).map(|n| Some(n / 1_000)),
+        Field::Str(ref text) if is_time => return source.time(text).map(Some),
+        Field::Double(n) => return source.number(n).map(Some),
+        Field::Float(n) => return source.number(n.into()).map(Some),
+        Field::Int(n) => signed(n.into())?,
+        Field::Long(n) => signed(n)?,
+        Field::UInt(n) => n.into(),
+        Field::ULong(n) => n,
+        _ => return Err(fault()),
     };
-    number.map(Some).ok_or(RowFault::Column(name))
+    match source.unit {
+        Some(1.0) => source.checked(whole),
+        _ => source.number(whole as f64),
+    }
+    .map(Some)
 }
 
 fn real(field: &Field) -> Result<Option<f64>, RowFault> {
@@ -102,11 +111,11 @@ fn real(field: &Field) -> Result<Option<f64>, RowFault> {
     }
 }
 
-fn flag(field: &Field) -> Result<bool, RowFault> {
+fn flag(field: &Field, source: Source) -> Result<bool, RowFault> {
     match *field {
         Field::Null => Ok(false),
         Field::Bool(is_set) => Ok(is_set),
-        _ => match integer(field, "limited")? {
+        _ => match number(field, source)? {
             Some(number @ 0..=1) => Ok(number == 1),
             _ => Err(RowFault::Column("limited")),
         },
@@ -262,9 +271,6 @@ impl From<ParquetError> for ExchangeError {
         Self::Parquet(error.to_string())
     }
 }
-
-/// Columns that may be missing.
-const OPTIONAL: [&str; 5] = ["cloud", "rtt_us", "loss", "tag", "limited"];
 
 /// Rows of a group, which are in memory at once: about 20 MB.
 const ROWS_PER_GROUP: usize = 131_072;

@@ -104,6 +104,49 @@ fn columns_have_any_order_and_optional_ones_may_be_missing() {
 }
 
 #[test]
+fn other_units_are_read() {
+    let expected = Row {
+        at_ms: 1_634_450_531_250,
+        client: "192.0.2.7".to_owned(),
+        scale: "minute".to_owned(),
+        rate_bps: 2_500_000,
+        rtt_us: Some(20_500),
+        ..Row::default()
+    };
+    for text in [
+        "at_ms,client,scale,rate_bps,rtt_us\n1634450531250,192.0.2.7,minute,2500000,20500\n",
+        "at_ms,client,scale,rate_bps,rtt_us\n1634450531250.0,192.0.2.7,minute,2.5e6,20500.2\n",
+        "at_s,client,scale,rate_kbps,rtt_ms\n1634450531.25,192.0.2.7,minute,2500,20.5\n",
+        "at,client,scale,rate_mbps,rtt_s\n2021-10-17T06:02:11.25Z,192.0.2.7,minute,2.5,0.0205\n",
+        "at_ms,client,scale,rate_mbps,rtt_s\n2021-10-17 06:02:11.25,192.0.2.7,minute,2.5,0.0205\n",
+    ] {
+        let rows = from_csv(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(rows, [expected.clone()], "{text}");
+    }
+    for (text, words) in [
+        (
+            "at,client,scale,rate_bps\n1634450531,192.0.2.7,minute,5000\n",
+            "value of at",
+        ),
+        (
+            "at,client,scale,rate_bps\n17.10.2021,192.0.2.7,minute,5000\n",
+            "ISO 8601",
+        ),
+        (
+            "at_s,client,scale,rate_mbps\n1634450531,192.0.2.7,minute,-2\n",
+            "rate_mbps",
+        ),
+        (
+            "at_s,client,scale,rate_mbps\n1634450531,192.0.2.7,minute,inf\n",
+            "rate_mbps",
+        ),
+    ] {
+        let message = from_csv(text.as_bytes()).unwrap_err().to_string();
+        assert!(message.contains(words), "{text}: {message}");
+    }
+}
+
+#[test]
 fn errors_name_the_row_and_the_column() {
     let header = "at_ms,cloud,client,scale,rate_bps,rtt_us,loss,tag\n";
     for (line, column) in [
@@ -130,6 +173,16 @@ fn errors_name_the_row_and_the_column() {
         assert!(message.starts_with("row 2"), "{line}: {message}");
         assert!(message.contains(column), "{line}: {message}");
     }
+    let seconds = from_csv(b"at_ms,client,scale,rate_bps\n1700000000,192.0.2.7,minute,5000\n");
+    let seconds = seconds.unwrap_err().to_string();
+    assert!(seconds.contains("rename the column to at_s"), "{seconds}");
+    let twice = from_csv(b"at_ms,at,client,scale,rate_bps\n")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        twice.contains("at_ms and at have the same meaning"),
+        "{twice}"
+    );
     let missing = from_csv(b"at_ms,client,scale\n").unwrap_err().to_string();
     assert!(missing.contains("column rate_bps is missing"), "{missing}");
 }

@@ -28,6 +28,7 @@ impl StoreError {
                 Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory)
             ),
             StoreFault::Damaged
+            | StoreFault::Foreign
             | StoreFault::IsFolder
             | StoreFault::Missing
             | StoreFault::NoFolder
@@ -42,8 +43,10 @@ impl StoreError {
 pub enum StoreFault {
     /// Another process holds the write lock.
     Busy,
-    /// The file is no database or a page of it is damaged.
+    /// A page of the file is damaged.
     Damaged,
+    /// The file is that of another program.
+    Foreign,
     /// The disk is full.
     Full,
     /// The path is that of a folder.
@@ -78,8 +81,12 @@ impl Display for StoreError {
             StoreFault::Busy => write!(f, "{name} is locked by another process: try again"),
             StoreFault::Damaged => write!(
                 f,
-                "{name} is no valid knowledge store: a sender sets it aside and starts an empty \
-                 one; give another file to read"
+                "{name} is damaged: a sender sets it aside and starts an empty store; give another \
+                 file to read"
+            ),
+            StoreFault::Foreign => write!(
+                f,
+                "{name} is no knowledge store, and is left as it is: name another file"
             ),
             StoreFault::Full => write!(f, "cannot write {name}: the disk is full"),
             StoreFault::Missing => write!(

@@ -13,6 +13,8 @@ pub struct Ingested {
     pub written: u64,
     /// Samples with a value out of its range.
     pub invalid: u64,
+    /// Samples that the store had already ([`Store::import`]).
+    pub known: u64,
 }
 
 impl Store {
@@ -21,7 +23,20 @@ impl Store {
     /// # Errors
     /// The disk is full, the file is locked or damaged.
     pub fn ingest(&mut self, samples: &[Sample]) -> Result<Ingested, StoreError> {
-        let written = self.write_batch(samples);
+        self.write(samples, INSERT_SAMPLE)
+    }
+
+    /// The same without samples that the store has already, so that a file which is read again changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`ingest`](Self::ingest).
+    pub fn import(&mut self, samples: &[Sample]) -> Result<Ingested, StoreError> {
+        self.write(samples, INSERT_NEW_SAMPLE)
+    }
+
+    fn write(&mut self, samples: &[Sample], insert: &str) -> Result<Ingested, StoreError> {
+        let written = self.write_batch(samples, insert);
         written.map_err(|cause| {
             // The numbers of clients of a transaction that was undone.
             self.clouds.clear();
@@ -30,7 +45,7 @@ impl Store {
         })
     }
 
-    fn write_batch(&mut self, samples: &[Sample]) -> rusqlite::Result<Ingested> {
+    fn write_batch(&mut self, samples: &[Sample], insert: &str) -> rusqlite::Result<Ingested> {
         if self.clients.len() > MAX_CACHED {
             self.clients.clear();
         }
@@ -44,7 +59,7 @@ impl Store {
                 continue;
             }
             let client = client_id(&transaction, &mut self.clouds, &mut self.clients, sample)?;
-            transaction.prepare_cached(INSERT_SAMPLE)?.execute(params![
+            let rows = transaction.prepare_cached(insert)?.execute(params![
                 measured.at.as_millis(),
                 client,
                 measured.scale.name(),
@@ -54,6 +69,10 @@ impl Store {
                 sample.tag,
                 measured.is_limited,
             ])?;
+            if rows == 0 {
+                ingested.known += 1;
+                continue;
+            }
             let day = measured.at.day();
             if last_day != Some(day) {
                 last_day = Some(day);
@@ -149,6 +168,12 @@ fn client_id(
 
 const INSERT_SAMPLE: &str = "INSERT INTO samples(at_ms, client, scale, rate_bps, rtt_us, loss, tag,
     limited) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+const INSERT_NEW_SAMPLE: &str =
+    "INSERT INTO samples(at_ms, client, scale, rate_bps, rtt_us, loss, tag,
+    limited) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 WHERE NOT EXISTS (
+        SELECT 1 FROM samples WHERE scale = ?3 AND at_ms = ?1 AND client = ?2 AND rate_bps = ?4
+            AND rtt_us IS ?5 AND loss IS ?6 AND tag IS ?7 AND limited = ?8)";
 
 /// Maximum number of clients whose row numbers are kept in memory: about 200 MB.
 const MAX_CACHED: usize = 2_000_000;

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::schema;
@@ -30,11 +31,12 @@ pub struct SetAside {
 }
 
 impl Store {
-    /// Opens a store for reading and writing, and creates it if it does not exist. A damaged file is
-    /// renamed to `FILE.damaged-MILLISECONDS`, and an empty store takes its place.
+    /// Opens a store for reading and writing, and creates it if it does not exist. A damaged store is
+    /// renamed to `FILE.damaged-MILLISECONDS`, and an empty one takes its place.
     ///
     /// # Errors
-    /// The file cannot be opened, created or renamed, or has tables of another version.
+    /// The file cannot be opened, created or renamed, is that of another program, or has tables of
+    /// another version.
     pub fn open(path: &Path, now: WallTime) -> Result<Opened, StoreError> {
         match open_at(path, OpenFlags::default()) {
             Ok(store) => Ok(Opened {
@@ -108,28 +110,22 @@ fn open_at(path: &Path, flags: OpenFlags) -> Result<Store, StoreFault> {
     if folder.is_some_and(|folder| !folder.exists()) {
         return Err(StoreFault::NoFolder);
     }
+    let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let is_marked = size > 0 && is_marked(path)?;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(LOCK_WAIT)?;
-    let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    restrict(&connection)?;
+    if size > 0 && !is_marked {
+        // A store from before the mark, or the database of another program.
+        version(&connection).map_err(|_| StoreFault::Foreign)?;
+    }
     if size > 0 && size <= MAX_CHECKED {
         check(&connection)?;
     }
     if !is_read_only {
         schema::prepare(&connection)?;
     }
-    let version: String = connection
-        .query_row("SELECT value FROM meta WHERE key = 'version'", [], |row| {
-            row.get(0)
-        })
-        .map_err(|error| match error {
-            // A database of another program.
-            rusqlite::Error::SqliteFailure(code, _)
-                if code.code == rusqlite::ErrorCode::Unknown =>
-            {
-                StoreFault::Damaged
-            }
-            error => error.into(),
-        })?;
+    let version = version(&connection)?;
     if version != schema::VERSION {
         return Err(StoreFault::Version(version));
     }
@@ -139,6 +135,46 @@ fn open_at(path: &Path, flags: OpenFlags) -> Result<Store, StoreFault> {
         clouds: HashMap::new(),
         clients: HashMap::new(),
     })
+}
+
+/// Whether the database is marked as a knowledge store. The mark is read before SQLite opens the file,
+/// since it also recovers the database of another program from its log.
+fn is_marked(path: &Path) -> Result<bool, StoreFault> {
+    // https://www.sqlite.org/fileformat2.html: a string, and the application at 68.
+    let mut head = [0; 72];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    match read {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            Err(StoreFault::System(error))
+        }
+        Ok(()) if head.starts_with(b"SQLite format 3\0") => {
+            match u32::from_be_bytes([head[68], head[69], head[70], head[71]]) {
+                schema::APPLICATION => Ok(true),
+                0 => Ok(false),
+                _ => Err(StoreFault::Foreign),
+            }
+        }
+        _ => Err(StoreFault::Foreign),
+    }
+}
+
+/// A file may come from others: its triggers and views do not run, and its tables call no functions.
+fn restrict(connection: &Connection) -> Result<(), StoreFault> {
+    for (setting, is_on) in [
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+    ] {
+        connection.set_db_config(setting, is_on)?;
+    }
+    Ok(())
+}
+
+/// Version of the tables.
+fn version(connection: &Connection) -> rusqlite::Result<String> {
+    let query = "SELECT value FROM meta WHERE key = 'version'";
+    connection.query_row(query, [], |row| row.get(0))
 }
 
 /// Reads each page.

@@ -5,8 +5,13 @@ use rusqlite::Connection;
 /// Version of the tables, in `meta`.
 pub(super) const VERSION: &str = "3";
 
+/// `application_id` of the file: "Tide".
+pub(super) const APPLICATION: u32 = 0x5469_6465;
+
 /// Creates missing tables and sets the modes of the file.
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    // Before the file has a log, so that its first page has it at once.
+    connection.pragma_update(None, "application_id", APPLICATION)?;
     // A process that is killed loses no commit. A host that loses power loses the last commits, and
     // the file stays valid (https://www.sqlite.org/wal.html).
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -62,7 +67,8 @@ CREATE TABLE IF NOT EXISTS samples(
     tag TEXT,
     limited INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX IF NOT EXISTS samples_by_time ON samples(scale, at_ms);
+DROP INDEX IF EXISTS samples_by_time;
+CREATE INDEX IF NOT EXISTS samples_by_time_and_client ON samples(scale, at_ms, client);
 CREATE TABLE IF NOT EXISTS changed_days(
     day INTEGER PRIMARY KEY
 );

@@ -91,35 +91,96 @@ fn samples_are_kept_while_another_connection_reads() {
 #[test]
 fn a_damaged_store_is_set_aside() {
     let folder = Folder::new();
-    for damage in [
-        "no database at all, but text of some length".repeat(100),
-        String::new(),
+    let mut store = Store::open(&folder.file(), start()).expect("open").store;
+    let batch: Vec<Sample> = (0..2_000)
+        .map(|i| sample("192.0.2.7", measured(start(), Scale::Minute, 500 + i)))
+        .collect();
+    store.ingest(&batch).expect("written");
+    drop(store);
+    let mut bytes = fs::read(folder.file()).expect("read");
+    // The second half of the file is overwritten; the header stays.
+    let half = bytes.len() / 2;
+    bytes[half..].fill(0xa5);
+    fs::write(folder.file(), &bytes).expect("written");
+    let error = Store::read(&folder.file())
+        .expect_err("damaged")
+        .to_string();
+    assert!(error.contains("is damaged"), "{error}");
+    let opened = Store::open(&folder.file(), start()).expect("opened");
+    let aside = opened.set_aside.expect("set aside").path;
+    assert_eq!(fs::read(aside).expect("kept"), bytes);
+    assert_eq!(all(&opened.store), []);
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let folder = Folder::new();
+    let database = |script: &str| {
+        let other = rusqlite::Connection::open(folder.file()).expect("created");
+        other.execute_batch(script).expect("executed");
+        drop(other);
+        let bytes = fs::read(folder.file()).expect("read");
+        fs::remove_file(folder.file()).expect("removed");
+        bytes
+    };
+    for bytes in [
+        b"no database".to_vec(),
+        "no database at all, but text of some length"
+            .repeat(100)
+            .into_bytes(),
+        database("CREATE TABLE places(url TEXT)"),
+        database("PRAGMA application_id = 7; CREATE TABLE meta(key TEXT, value TEXT)"),
+        database(
+            "CREATE TABLE t(v TEXT); CREATE VIEW meta AS SELECT 'version' AS key, '3' AS value",
+        ),
     ] {
-        let mut store = Store::open(&folder.file(), start()).expect("open").store;
-        let batch: Vec<Sample> = (0..2_000)
-            .map(|i| sample("192.0.2.7", measured(start(), Scale::Minute, 500 + i)))
-            .collect();
-        store.ingest(&batch).expect("written");
-        drop(store);
-        let bytes = if damage.is_empty() {
-            let mut bytes = fs::read(folder.file()).expect("read");
-            // The second half of the file is overwritten; the header stays.
-            let half = bytes.len() / 2;
-            bytes[half..].fill(0xa5);
-            bytes
-        } else {
-            damage.into_bytes()
-        };
         fs::write(folder.file(), &bytes).expect("written");
-        let error = Store::read(&folder.file())
-            .expect_err("damaged")
-            .to_string();
-        assert!(error.contains("no valid knowledge store"), "{error}");
-        let opened = Store::open(&folder.file(), start()).expect("opened");
-        let aside = opened.set_aside.expect("set aside").path;
-        assert_eq!(fs::read(aside).expect("kept"), bytes);
-        assert_eq!(all(&opened.store), []);
+        for opened in [
+            Store::open(&folder.file(), start()).map(drop),
+            Store::read(&folder.file()).map(drop),
+        ] {
+            let error = opened.expect_err("refused").to_string();
+            assert!(
+                error.contains("is no knowledge store, and is left"),
+                "{error}"
+            );
+        }
+        assert_eq!(fs::read(folder.file()).expect("kept"), bytes);
+        let files = fs::read_dir(&folder.0).expect("read").count();
+        assert_eq!(files, 1);
     }
+}
+
+#[test]
+fn triggers_of_a_file_do_not_run() {
+    let folder = Folder::new();
+    drop(Store::open(&folder.file(), start()).expect("open"));
+    let other = rusqlite::Connection::open(folder.file()).expect("opened");
+    let trigger = "CREATE TRIGGER t AFTER INSERT ON samples BEGIN DELETE FROM samples; END";
+    other.execute_batch(trigger).expect("created");
+    drop(other);
+    let mut store = Store::open(&folder.file(), start()).expect("open").store;
+    let one = sample("192.0.2.7", measured(start(), Scale::Minute, 500));
+    store.ingest(std::slice::from_ref(&one)).expect("written");
+    assert_eq!(all(&store), [one]);
+}
+
+#[test]
+fn an_import_adds_what_is_new() {
+    let mut store = Store::in_memory();
+    let one = |client: &str, kbps: u64| sample(client, measured(start(), Scale::Minute, kbps));
+    let batch = [
+        one("192.0.2.1", 500),
+        one("192.0.2.2", 500),
+        one("192.0.2.1", 501),
+    ];
+    assert_eq!(store.import(&batch[..2]).expect("written").written, 2);
+    let again = store.import(&batch).expect("written");
+    assert_eq!((again.written, again.known), (1, 2));
+    assert_eq!(all(&store).len(), 3);
+    // Sessions that measure the same are two samples.
+    assert_eq!(store.ingest(&batch[..1]).expect("written").written, 1);
+    assert_eq!(all(&store).len(), 4);
 }
 
 #[test]

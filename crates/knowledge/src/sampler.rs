@@ -1,5 +1,6 @@
 //! Samples of a running session: when its rate is in equilibrium, and on both time scales.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_core::units::{Rate, Time};
@@ -27,8 +28,10 @@ pub struct Reading {
 pub struct Sampler {
     /// Wall-clock time at the session's zero.
     epoch: WallTime,
-    /// Values of the last round trips, the newest last.
-    recent: Vec<f64>,
+    /// Rates of the last intervals and their lengths in seconds, the newest last.
+    recent: VecDeque<(f64, f64)>,
+    /// Time of the last reading.
+    read: Time,
     round: Interval,
     minute: Interval,
 }
@@ -39,15 +42,25 @@ impl Sampler {
     pub fn new(epoch: WallTime) -> Self {
         Self {
             epoch,
-            recent: Vec::new(),
+            recent: VecDeque::new(),
+            read: Time::ZERO,
             round: Interval::default(),
             minute: Interval::default(),
         }
     }
 
-    /// Adds a reading. Returns samples whose interval is complete: at most one of each scale.
+    /// Adds a reading. Returns samples whose interval is complete, and after a pause that of the part of a
+    /// minute before it.
     pub fn on_reading(&mut self, reading: &Reading) -> Vec<Measurement> {
         let mut samples = Vec::new();
+        let last = std::mem::replace(&mut self.read, reading.now);
+        if reading.now.since(last) > LONGEST_PAUSE {
+            samples.extend(self.rest(last));
+            *self = Self {
+                read: reading.now,
+                ..Self::new(self.epoch)
+            };
+        }
         if reading.rate < MIN_RATE {
             // The session is silent.
             self.recent.clear();
@@ -58,19 +71,19 @@ impl Sampler {
         // Of round trips below half a second, several make up a sample: a session writes at most two
         // per second.
         let length = reading.rtt.max(MIN_ROUND);
-        if let Some(mean) = self.round.close(reading.now, length) {
-            self.recent.push(mean.rate.as_f64());
-            if self.recent.len() > STEADY {
-                self.recent.remove(0);
-            }
-            if self.is_steady() {
+        let needed = STEADY * length.as_secs_f64();
+        if let Some((mean, span)) = self.round.close(reading.now, length) {
+            // Reports that are seconds apart make an interval each.
+            self.round.began = Some(reading.now);
+            self.keep(mean.rate.as_f64(), span, needed);
+            if self.is_steady(needed) {
                 samples.push(self.measurement(reading.now, Scale::RoundTrip, mean));
             }
         }
-        if self.is_steady() {
+        if self.is_steady(needed) {
             self.minute.add(reading);
         }
-        if let Some(mean) = self.minute.close(reading.now, MINUTE) {
+        if let Some((mean, _)) = self.minute.close(reading.now, MINUTE) {
             samples.push(self.measurement(reading.now, Scale::Minute, mean));
         }
         samples
@@ -78,18 +91,38 @@ impl Sampler {
 
     /// The incomplete minute of a session that ends, if it was in equilibrium for [`MIN_MINUTE`].
     pub fn finish(mut self, now: Time) -> Option<Measurement> {
-        let mean = self.minute.close(now, MIN_MINUTE)?;
+        self.rest(now)
+    }
+
+    fn rest(&mut self, now: Time) -> Option<Measurement> {
+        let (mean, _) = self.minute.close(now, MIN_MINUTE)?;
         Some(self.measurement(now, Scale::Minute, mean))
     }
 
-    /// Whether the rate is in equilibrium: over the last intervals its standard deviation is at most
-    /// [`MAX_VARIATION`] of its mean.
-    fn is_steady(&self) -> bool {
+    /// Keeps the rate of an interval, and of those before it what makes up `needed` seconds.
+    fn keep(&mut self, rate: f64, span: f64, needed: f64) {
+        self.recent.push_back((rate, span));
+        while self.recent.len() > 2 && self.span() - self.recent[0].1 >= needed {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Length of the intervals that are kept, in seconds.
+    fn span(&self) -> f64 {
+        self.recent.iter().map(|(_, span)| span).sum()
+    }
+
+    /// Whether the rate is in equilibrium: over two or more intervals, and at least `needed` seconds, its
+    /// standard deviation is at most [`MAX_VARIATION`] of its mean.
+    fn is_steady(&self, needed: f64) -> bool {
+        let rates = self.recent.iter().map(|(rate, _)| rate);
         let count = self.recent.len() as f64;
-        let mean = self.recent.iter().sum::<f64>() / count;
-        let squares = self.recent.iter().map(|rate| (rate - mean) * (rate - mean));
+        let mean = rates.clone().sum::<f64>() / count;
+        let squares = rates.map(|rate| (rate - mean) * (rate - mean));
         let deviation = (squares.sum::<f64>() / count).sqrt();
-        self.recent.len() == STEADY && deviation <= MAX_VARIATION * mean
+        // Sums of intervals of a tenth of a second are not exact.
+        let is_long = self.recent.len() > 1 && self.span() >= 0.999 * needed;
+        is_long && deviation <= MAX_VARIATION * mean
     }
 
     fn measurement(&self, now: Time, scale: Scale, mean: Mean) -> Measurement {
@@ -134,9 +167,11 @@ impl Interval {
         self.count += 1;
     }
 
-    /// The means, once the interval lasts for `length`. The next one begins then.
-    fn close(&mut self, now: Time, length: Duration) -> Option<Mean> {
-        if now.since(self.began?) < length {
+    /// The means and the seconds, once the interval lasts for `length`. The next one begins with the next
+    /// reading.
+    fn close(&mut self, now: Time, length: Duration) -> Option<(Mean, f64)> {
+        let span = now.since(self.began?);
+        if span < length || self.count == 0 {
             return None;
         }
         let count = f64::from(self.count);
@@ -148,12 +183,16 @@ impl Interval {
             is_limited: 2 * self.limited > self.count,
         };
         *self = Self::default();
-        Some(mean)
+        Some((mean, span.as_secs_f64()))
     }
 }
 
-/// Intervals over which a rate is steady or not.
-const STEADY: usize = 6;
+/// Time over which a rate is steady or not, in intervals of the shortest length.
+const STEADY: f64 = 6.0;
+
+/// After a longer time without a reading the session begins again. Receivers report every 5 s, and up to
+/// 1.5 / 1.22 times that (RFC 3550 section 6.3.1); two reports may be lost.
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 /// Largest coefficient of variation of a steady rate: that of TFRC beside TCP in tenths of a second is
 /// about 0.2.
@@ -203,6 +242,33 @@ mod tests {
             rest.at,
             WallTime::of_day(20_000).after(Duration::from_secs(75))
         );
+    }
+
+    /// A player whose reports are 5 s apart, for 47 s.
+    #[test]
+    fn each_receiver_report_is_a_sample() {
+        let mut sampler = Sampler::new(WallTime::of_day(20_000));
+        let reading = |secs: u64| Reading {
+            now: Time::from_secs(secs),
+            rate: Rate::kbps(2_000),
+            rtt: Duration::from_millis(40),
+            loss: 0.0,
+            is_limited: true,
+        };
+        let times = (5..=45).step_by(5);
+        let samples: Vec<Measurement> = times
+            .clone()
+            .flat_map(|secs| sampler.on_reading(&reading(secs)))
+            .collect();
+        // The first report has no interval, and one interval shows no equilibrium.
+        assert_eq!(samples.len(), times.count() - 2, "{samples:?}");
+        // After a pause the equilibrium is unknown, and what was before it is complete.
+        let resumed = sampler.on_reading(&reading(105));
+        let epoch = WallTime::of_day(20_000);
+        let rest = (Scale::Minute, epoch.after(Duration::from_secs(45)));
+        let found: Vec<_> = resumed.iter().map(|s| (s.scale, s.at)).collect();
+        assert_eq!(found, [rest]);
+        assert_eq!(sampler.finish(Time::from_secs(106)), None);
     }
 
     #[test]

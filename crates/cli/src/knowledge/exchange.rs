@@ -109,6 +109,12 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
         }
         None => 0,
     };
+    report_import(args, written, deleted)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what an import changed.
+fn report_import(args: &ImportArgs, written: Ingested, deleted: usize) -> Result<()> {
     if args.json {
         print_json(&json!({
             "imported": written.written,
@@ -123,7 +129,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
             written.known
         ));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn keep(store: &Store, args: &ImportArgs) -> Result<()> {

@@ -10,7 +10,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use program::{GUARD, Program, Scratch, load, player, text, to};
+use tidegate_core::media::Codec;
 use tidegate_core::session::tcp::first_report;
+use tidegate_core::wire::rtp::RtpHeader;
+use tidegate_core::wire::{framing, payload};
 
 /// A sender of small pictures.
 fn server(way: &str, options: &str) -> Program {
@@ -68,6 +71,56 @@ fn a_player_and_a_transcoder_pass_over_silent_and_slow_senders() {
     for strangers in [at_player, at_transcoder] {
         strangers.drip.join().unwrap();
     }
+}
+
+/// A key frame of MPEG-2 in one packet.
+fn key_frame() -> Vec<u8> {
+    let data = [0, 0, 1, 0xb3, 1, 0, 0, 1, 0, 0, 8, 9, 9, 9, 0, 0, 1, 1];
+    let mut out = Vec::new();
+    let cut = payload::packetise(Codec::Mpeg2, &data, 1_000, |payload, marker| {
+        let header = RtpHeader {
+            payload_type: payload::payload_type(Codec::Mpeg2),
+            sequence: 1,
+            timestamp: 0,
+            ssrc: 1,
+            marker,
+        };
+        let emitted = framing::emit(&mut out, |out| {
+            header.emit(out);
+            payload.emit(out);
+        });
+        emitted.unwrap();
+    });
+    cut.unwrap();
+    out
+}
+
+/// One closes its connection after a key frame, and one keeps it.
+#[test]
+fn a_forged_key_frame_neither_ends_nor_holds_a_listener() {
+    let attack = |program: &mut Program, port| {
+        let mut closing = connect(port);
+        closing.write_all(&key_frame()).unwrap();
+        let stranger = closing.local_addr().unwrap();
+        drop(closing);
+        program.wait_for_line(&format!(
+            "{stranger} connected and sent no stream of RTP packets (RFC 4571) in {} bytes; waiting \
+             for another sender",
+            key_frame().len()
+        ));
+        let mut holding = connect(port);
+        holding.write_all(&key_frame()).unwrap();
+        wait_until_arrived(&holding, true);
+        holding
+    };
+    let (mut player, seen_at) = player("");
+    let mut transcoder =
+        Program::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+    let port = transcoder.number("waiting for a stream at port ");
+    let _held = [attack(&mut player, seen_at), attack(&mut transcoder, port)];
+    server(&to(port), "--duration 1s").wait().succeeded();
+    transcoder.wait().succeeded();
+    player.wait().succeeded();
 }
 
 #[test]

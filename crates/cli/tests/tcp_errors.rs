@@ -148,8 +148,11 @@ fn signal(program: &Program, signal: libc::c_int) {
 fn missing_frames_are_not_shown() {
     let scratch = Scratch::new("gap");
     let seen = scratch.path("seen");
-    let (player, port) = player(&format!("--run {}", text(&seen)));
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // A listening player would expect more frames of an unknown sender.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = format!("--run {}", text(&seen));
+    let player = from(server.local_addr().unwrap().port(), &options);
+    let (mut stream, _) = server.accept().unwrap();
     let (pictures, goodbye) = with_a_gap();
     stream.write_all(&[pictures, goodbye].concat()).unwrap();
     player.wait().succeeded();
@@ -223,13 +226,11 @@ fn connections_without_a_stream_do_not_end_the_wait() {
 fn a_reset_in_mid_stream_keeps_received_frames() {
     let scratch = Scratch::new("reset");
     let [seen, film] = ["seen", "film.m2v"].map(|n| scratch.path(n));
-    let (mut player, port) = player(&format!(
-        "--json --run {} --out {}",
-        text(&seen),
-        text(&film)
-    ));
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let name = stream.local_addr().unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = server.local_addr().unwrap();
+    let options = format!("--json --run {} --out {}", text(&seen), text(&film));
+    let mut player = from(name.port(), &options);
+    let (mut stream, _) = server.accept().unwrap();
     let (pictures, _) = with_a_gap();
     stream.write_all(&pictures).unwrap();
     player.wait_for_line("the stream has started");

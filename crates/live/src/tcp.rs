@@ -26,7 +26,7 @@ use crate::driver::{DriveError, EndReason, RunLimits, TICK, drive_over};
 use crate::tls::{is_certificate_refused, reason};
 pub use connect::connect;
 pub use connection_set::ConnectionSet;
-pub use listener::{Admitted, Listener, Opening, Refusal};
+pub use listener::{Admitted, Listener, Opening, PROBATION, PeerIdentity, Refusal};
 pub use service::{Connections, Service, ServiceLimits, ServiceRefusal};
 use socket::wait;
 pub use socket::{ConnectionObserver, TcpOptions, TcpSocket, set_rto_max};

@@ -24,7 +24,10 @@ pub(crate) use session::TlsSession;
 
 /// TLS of a listening end.
 #[derive(Clone, Debug)]
-pub struct TlsServer(Arc<ServerConfig>);
+pub struct TlsServer {
+    config: Arc<ServerConfig>,
+    verifies_clients: bool,
+}
 
 /// TLS of a connecting end.
 #[derive(Clone, Debug)]
@@ -113,13 +116,21 @@ impl TlsServer {
         let mut config = config.map_err(TlsError::Rejected)?;
         // A stream has one connection, so no session is resumed.
         config.send_tls13_tickets = 0;
-        Ok(Self(Arc::new(config)))
+        Ok(Self {
+            config: Arc::new(config),
+            verifies_clients: clients.is_some(),
+        })
+    }
+
+    /// Whether connecting ends must prove their identity.
+    pub const fn verifies_clients(&self) -> bool {
+        self.verifies_clients
     }
 
     /// # Errors
     /// The configuration is unusable.
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
-        let connection = rustls::ServerConnection::new(Arc::clone(&self.0))?;
+        let connection = rustls::ServerConnection::new(Arc::clone(&self.config))?;
         Ok(TlsSession::new(connection.into()))
     }
 }

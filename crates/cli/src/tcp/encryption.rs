@@ -73,7 +73,6 @@ pub(crate) struct TlsArgs {
 #[derive(Clone, Debug)]
 pub(crate) struct Encryption {
     server: Option<(TlsServer, Fingerprint)>,
-    verifies_clients: bool,
     client: Option<TlsClient>,
     name: Option<String>,
     insecure: bool,
@@ -114,7 +113,6 @@ impl TlsArgs {
             Ok::<_, anyhow::Error>((server, identity.fingerprint()))
         });
         Ok(Encryption {
-            verifies_clients: clients.is_some(),
             server: server.transpose()?,
             client: client.transpose()?,
             name: self.name.clone(),
@@ -160,7 +158,9 @@ impl Encryption {
     /// # Errors
     /// The error of the system.
     pub(crate) fn accepts_all(&self, listener: &TcpListener) -> Result<bool> {
-        Ok(!self.verifies_clients && !is_local(listener.local_addr()?.ip()))
+        let verifies = |(server, _): &(TlsServer, _)| server.verifies_clients();
+        let verifies = self.server.as_ref().is_some_and(verifies);
+        Ok(!verifies && !is_local(listener.local_addr()?.ip()))
     }
 
     /// # Errors

@@ -30,19 +30,43 @@ pub trait Opening: Default + fmt::Debug + Send + 'static {
     ///
     /// # Errors
     /// The bytes have another format.
-    fn advance(&mut self, now: Time, bytes: &[u8]) -> Result<bool, StreamFault>;
+    fn advance(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        identity: PeerIdentity,
+    ) -> Result<bool, StreamFault>;
+}
+
+/// Whether the peer has proved its identity before its opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerIdentity {
+    /// TLS has verified its key or its certificate.
+    Verified,
+    /// Any host may be the peer.
+    Unknown,
 }
 
 /// A sender sends a decodable frame. A BYE or single packets are not enough, because they would end
-/// or hold a session without any video.
+/// or hold a session without any video. An unknown sender sends [`PROBATION`] decodable frames:
+/// until then it holds no place, and its end is not the end of the session.
 impl Opening for TcpReceiver {
     const ABSENT: &'static str = "no stream of RTP packets (RFC 4571)";
     /// Its stream may be complete.
     const SERVED_AFTER_CLOSE: bool = true;
 
-    fn advance(&mut self, now: Time, bytes: &[u8]) -> Result<bool, StreamFault> {
+    fn advance(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        identity: PeerIdentity,
+    ) -> Result<bool, StreamFault> {
         self.on_bytes(now, bytes)?;
-        Ok(self.skip_to_decodable())
+        let required = match identity {
+            PeerIdentity::Verified => 1,
+            PeerIdentity::Unknown => PROBATION,
+        };
+        Ok(self.skip_to_decodable() >= required)
     }
 }
 
@@ -51,7 +75,7 @@ impl Opening for PlayerRtcp {
     const ABSENT: &'static str = "no receiver report (RFC 4571)";
     const SERVED_AFTER_CLOSE: bool = false;
 
-    fn advance(&mut self, _: Time, bytes: &[u8]) -> Result<bool, StreamFault> {
+    fn advance(&mut self, _: Time, bytes: &[u8], _: PeerIdentity) -> Result<bool, StreamFault> {
         self.on_bytes(bytes)?;
         Ok(self.has_begun())
     }
@@ -349,17 +373,24 @@ impl<O: Opening> Acceptor<O> {
     /// Reads from the pending connections that are ready.
     fn read(&mut self, is_ready: &[bool], buffer: &mut [u8]) {
         let now = self.clock.now();
+        let identity = match &self.tls {
+            Some(tls) if tls.verifies_clients() => PeerIdentity::Verified,
+            _ => PeerIdentity::Unknown,
+        };
         let mut is_ready = is_ready.iter();
         for mut pending in mem::take(&mut self.pending) {
             if is_ready.next() != Some(&true) {
                 self.pending.push(pending);
                 continue;
             }
-            match pending.read(now, buffer) {
+            match pending.read(now, buffer, identity) {
                 Ok(false) => self.pending.push(pending),
                 Ok(true) => self.admit(pending),
                 Err(refusal) => self.refuse(refusal),
             }
+        }
+        while self.pending.iter().map(|p| p.bytes).sum::<u64>() > MAX_PENDING_BYTES {
+            self.evict();
         }
     }
 
@@ -441,7 +472,12 @@ impl<O: Opening> Pending<O> {
     }
 
     /// Reads once. Returns whether the opening is complete.
-    fn read(&mut self, now: Time, buffer: &mut [u8]) -> Result<bool, Refusal> {
+    fn read(
+        &mut self,
+        now: Time,
+        buffer: &mut [u8],
+        identity: PeerIdentity,
+    ) -> Result<bool, Refusal> {
         let (peer, absent) = (self.socket.peer(), O::ABSENT);
         let closed = |bytes, cause| Refusal::Closed {
             peer,
@@ -459,7 +495,7 @@ impl<O: Opening> Pending<O> {
             Ok(Some(count)) => {
                 self.bytes += count as u64;
                 let bytes = self.bytes;
-                let read = self.opening.advance(now, &buffer[..count]);
+                let read = self.opening.advance(now, &buffer[..count], identity);
                 let read = match read {
                     Ok(false) if bytes > MAX_OPENING => Err(StreamFault::NoFrame { bytes }),
                     read => read,
@@ -547,15 +583,21 @@ pub(super) fn is_shortage(error: &io::Error) -> bool {
         .any(|shortage| code == Some(shortage))
 }
 
-/// Pending connections. Each may hold one frame of at most 4 MiB.
+/// Decodable frames of an unknown sender before it is served. A quarter of a second at 30 frames/s:
+/// most of it is not noticed, and a single forged key frame takes no place.
+pub const PROBATION: usize = 8;
+/// Pending connections. Each may hold an opening of at most [`MAX_OPENING`].
 const MAX_PENDING: usize = 64;
+/// Bytes that all pending connections have sent.
+const MAX_PENDING_BYTES: u64 = 64 << 20;
 /// Connections with a complete opening that wait for their turn.
 const MAX_READY: usize = 8;
 /// Refusals that wait for the driver.
 const MAX_REFUSALS: usize = 16;
 /// Connections accepted between two reads.
 const BATCH: usize = 16;
-/// Size of an opening: a frame of 4 MiB, the limit of a receiver, and its headers.
+/// Size of an opening: a frame of 4 MiB, the limit of a receiver, its headers, and a probation of
+/// 100 Mb/s.
 const MAX_OPENING: u64 = 8 << 20;
 /// Time without connections after a shortage of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);

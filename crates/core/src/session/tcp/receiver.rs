@@ -110,12 +110,14 @@ impl TcpReceiver {
         self.out.pop_front()
     }
 
-    /// Discards incomplete frames before the first decodable one. Returns whether there is one.
-    pub fn skip_to_decodable(&mut self) -> bool {
+    /// Discards incomplete frames before the first decodable one. Returns the number of decodable
+    /// frames that wait to be fetched.
+    pub fn skip_to_decodable(&mut self) -> usize {
         while self.out.front().is_some_and(|f| f.complete.is_none()) {
             self.out.pop_front();
         }
-        !self.out.is_empty()
+        let waiting = self.out.iter();
+        waiting.filter(|frame| frame.complete.is_some()).count()
     }
 
     /// Codec of the stream; `None` before the first packet.

@@ -55,8 +55,8 @@ fn is_closed(stream: &mut TcpStream) {
     }
 }
 
-/// A key frame of MPEG-2 in one packet.
-fn frame() -> Vec<u8> {
+/// A key frame of MPEG-2 in one packet with this sequence number.
+fn frame(sequence: u16) -> Vec<u8> {
     use tidegate_core::media::Codec;
     use tidegate_core::wire::rtp::RtpHeader;
     use tidegate_core::wire::{framing, payload};
@@ -66,8 +66,8 @@ fn frame() -> Vec<u8> {
     let cut = payload::packetise(Codec::Mpeg2, &data, 1_000, |payload, marker| {
         let header = RtpHeader {
             payload_type: payload::payload_type(Codec::Mpeg2),
-            sequence: 7,
-            timestamp: 0,
+            sequence,
+            timestamp: 3_000 * u32::from(sequence),
             ssrc: 1,
             marker,
         };
@@ -81,6 +81,11 @@ fn frame() -> Vec<u8> {
     out
 }
 
+/// The opening of an unknown sender.
+fn stream() -> Vec<u8> {
+    (0..PROBATION as u16).flat_map(frame).collect()
+}
+
 /// An RTP packet of 14 bytes on the wire, without a frame.
 fn packet(sequence: u8) -> [u8; 14] {
     [0, 12, 0x80, 96, 0, sequence, 0, 0, 0, 0, 0, 0, 0, 1]
@@ -92,7 +97,7 @@ fn silent_connections_do_not_hold_the_place() {
     let (listener, at) = listen::<TcpReceiver>(LONG, &conditions);
     let _silent: Vec<_> = (0..10).map(|_| TcpStream::connect(at)).collect();
     let mut sender = TcpStream::connect(at).unwrap();
-    sender.write_all(&frame()).unwrap();
+    sender.write_all(&stream()).unwrap();
     let (mut admitted, _) = next(&listener, &conditions);
     assert_eq!(admitted.socket.peer(), sender.local_addr().unwrap());
     let frame = admitted.opening.poll_frame().unwrap();
@@ -183,7 +188,7 @@ fn a_thousand_connections_leave_room_for_a_sender() {
     }
     is_closed(&mut oldest);
     let mut sender = TcpStream::connect(at).unwrap();
-    sender.write_all(&frame()).unwrap();
+    sender.write_all(&stream()).unwrap();
     let (admitted, said) = next(&listener, &conditions);
     assert_eq!(admitted.socket.peer(), sender.local_addr().unwrap());
     assert!(said.len() <= MAX_REFUSALS, "{said:?}");
@@ -221,7 +226,7 @@ fn room_is_made_by_the_host_with_the_most_connections() {
         .map(|_| TcpStream::connect(at).unwrap())
         .collect();
     is_closed(&mut oldest);
-    sender.write_all(&frame()).unwrap();
+    sender.write_all(&stream()).unwrap();
     let (admitted, _) = next(&listener, &conditions);
     assert_eq!(admitted.socket.peer(), sender.local_addr().unwrap());
 }
@@ -326,7 +331,7 @@ fn a_sender_that_has_closed_its_connection_is_served() {
     let (listener, at) = listen::<TcpReceiver>(LONG, &conditions);
     let mut sender = TcpStream::connect(at).unwrap();
     let name = sender.local_addr().unwrap();
-    sender.write_all(&frame()).unwrap();
+    sender.write_all(&stream()).unwrap();
     drop(sender);
     have_left(&listener, 1);
     let (admitted, _) = next(&listener, &conditions);

@@ -197,6 +197,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         &mut rng,
         &mut (),
         |receiver, now| {
+            if receiver.counts().outdated > 0 {
+                report.say_outdated();
+            }
             let receiver = receiver.inner_mut();
             report.turn(receiver, now);
             let unread = report.is_unread().then_some(Left::Unread);

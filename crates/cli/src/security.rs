@@ -7,9 +7,11 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tidegate_console::context::since_1970;
 use tidegate_core::endpoint::Endpoint;
-use tidegate_core::units::Bytes;
+use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::sdp::{Crypto, CryptoSuite};
+use tidegate_live::clock::Clock;
 use tidegate_live::entropy;
 use tidegate_secure::random::Generator;
 use tidegate_secure::{MasterKey, SecureEndpoint, SharedSecret, handshake, keys, srtp};
@@ -83,18 +85,21 @@ impl Protection {
         size.saturating_sub(Bytes(overhead as u64))
     }
 
-    /// Endpoint of a sender.
+    /// Endpoint of a sender, whose times are those of `clock`.
     ///
     /// # Errors
     /// The system provides no random bytes.
-    pub(crate) fn sender<E: Endpoint>(&self, inner: E) -> Result<SecureEndpoint<E>> {
+    pub(crate) fn sender<E: Endpoint>(&self, inner: E, clock: Clock) -> Result<SecureEndpoint<E>> {
         Ok(match self {
             Self::Plain => SecureEndpoint::plain(inner),
             Self::Described(crypto) => {
                 let key = MasterKey::from_description(crypto);
                 SecureEndpoint::with_key(inner, &key, Vec::new())
             }
-            Self::Shared(secret) => SecureEndpoint::initiator(inner, secret.clone(), seed()?),
+            Self::Shared(secret) => {
+                let epoch = since_1970().saturating_sub(clock.now().since(Time::ZERO));
+                SecureEndpoint::initiator(inner, secret.clone(), seed()?, epoch)
+            }
         })
     }
 

@@ -169,7 +169,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let (encoder, pace) = Timed::new(opened.session, around.clock, opened.watch, advice);
     let pipe = EncoderThread::start(encoder, around.stop.clone())
         .context("cannot start the encoder thread")?;
-    let mut stream = protection.sender(Streamer::new(sender, pipe))?;
+    let mut stream = protection.sender(Streamer::new(sender, pipe), around.clock)?;
     let events = TraceBuffer::default();
     let mut report = Report::new(args, &opened.what, &route, folder, pace, &events);
     report.knowledge = knowledge;
@@ -215,7 +215,8 @@ fn verdict(stream: &SecureEndpoint<Stream>, peer: SocketAddr) -> Result<ExitCode
     if stream.has_failed() {
         bail!(EnvironmentError::new(format_args!(
             "no answer from {peer} with this key: check that `tidegate recv` runs there with the \
-            same --key-file, and that no firewall is on the path"
+            same --key-file and the same version of tidegate, that no sender with a later clock \
+            uses this key, and that no firewall is on the path"
         )));
     }
     let stream = stream.inner();

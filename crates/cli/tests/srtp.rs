@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use program::{GUARD, Program, Scratch, free_pair, text};
+use tidegate_secure::handshake::MESSAGE;
 
 /// A key file in a temporary folder.
 fn key(scratch: &Scratch, name: &str) -> PathBuf {
@@ -274,8 +275,9 @@ fn a_flood_of_forged_hellos_gets_no_answer_and_costs_no_memory() {
     };
     let flood = |count: u32| {
         for number in 0..count {
-            let mut hello = [8; 49];
-            hello[1..5].copy_from_slice(&number.to_be_bytes());
+            let mut hello = [8; MESSAGE];
+            hello[1] = 2;
+            hello[2..6].copy_from_slice(&number.to_be_bytes());
             // The queue of the receiver may be full.
             let _ = stranger.send_to(&hello, address);
         }

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use tidegate_core::control::{Context, TimerReason, sooner};
 use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output, SourceCheck, Transmit};
-use tidegate_core::units::Time;
+use tidegate_core::units::{Time, nanos};
 use tidegate_core::wire::rtcp::is_rtcp;
 
-use crate::handshake::{self, Initiator, MESSAGE, SessionKeys};
+use crate::handshake::{self, Initiator, MESSAGE, Secret, SessionKeys};
 use crate::keys::MasterKey;
 use crate::random::Generator;
 use crate::secret::SharedSecret;
@@ -59,7 +59,9 @@ struct Session {
 /// Handshakes of an initiator.
 #[derive(Debug)]
 struct Greeting {
-    secret: SharedSecret,
+    secret: Secret,
+    /// Time since 1970 at [`Time::ZERO`].
+    epoch: Duration,
     generator: Generator,
     /// The handshakes whose answers may be on their way, at most [`MAX_OPEN`], the newest last.
     open: VecDeque<Initiator>,
@@ -82,6 +84,8 @@ struct Greeting {
 pub struct SecurityCounts {
     /// Datagrams that were not authentic, or were received before.
     pub rejected: u64,
+    /// Rejected hellos in the format of version 1. They are not authenticated.
+    pub outdated: u64,
     /// Sessions whose keys were confirmed by an authentic datagram.
     pub sessions: u64,
     /// Packets of the inner endpoint that were discarded for lack of keys.
@@ -108,10 +112,12 @@ impl<E: Endpoint> SecureEndpoint<E> {
     }
 
     /// Begins a handshake, and another one when the peer is silent for [`PEER_SILENCE`], as after
-    /// its restart. `seed` is 32 bytes of the system's randomness.
-    pub fn initiator(inner: E, secret: SharedSecret, seed: [u8; 32]) -> Self {
+    /// its restart. `seed` is 32 bytes of the system's randomness. `epoch` is the time since 1970
+    /// at [`Time::ZERO`]: a responder takes a hello only if no later one has arrived.
+    pub fn initiator(inner: E, secret: SharedSecret, seed: [u8; 32], epoch: Duration) -> Self {
         let greeting = Greeting {
-            secret,
+            secret: Secret::new(secret),
+            epoch,
             generator: Generator::new(seed),
             open: VecDeque::new(),
             next: Time::ZERO,
@@ -192,6 +198,7 @@ impl<E: Endpoint> SecureEndpoint<E> {
         if let Keying::Responder(responder) = &mut self.keying
             && handshake::is_hello(datagram.payload)
         {
+            self.counts.outdated += u64::from(handshake::is_outdated(datagram.payload));
             responder.on_hello(cx.now, datagram.payload);
             return source(SourceCheck::Rejected);
         }
@@ -386,7 +393,8 @@ impl Greeting {
             if self.open.len() == MAX_OPEN {
                 self.open.pop_front();
             }
-            let fresh = Initiator::new(&self.secret, &mut self.generator);
+            let stamp = nanos(self.epoch).saturating_add(now.as_nanos());
+            let fresh = Initiator::new(&self.secret, &mut self.generator, stamp);
             self.open.push_back(fresh);
             self.opened = now;
         }
@@ -416,8 +424,12 @@ impl Greeting {
     }
 
     fn on_answer(&mut self, now: Time, datagram: &[u8]) -> Option<SessionKeys> {
-        let mut handshakes = self.open.iter_mut();
-        let keys = handshakes.find_map(|handshake| handshake.read_answer(datagram))?;
+        if self.open.is_empty() {
+            return None;
+        }
+        let stamp = self.secret.verify(datagram)?;
+        let open = self.open.iter_mut().find(|open| open.is_at(stamp))?;
+        let keys = open.read_answer(datagram)?;
         self.on_authentic(now);
         Some(keys)
     }
@@ -452,13 +464,11 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence of the peer after which an initiator begins another handshake. Equal to the time after
 /// which a receiver accepts another SSRC.
 pub const PEER_SILENCE: Duration = Duration::from_secs(2);
-/// Age at which a hello is replaced by another one: a responder answers a hello only while its
-/// handshake is pending.
-const HELLO_LIFETIME: Duration = Duration::from_millis(700);
-/// Handshakes whose answers are accepted. With a new one every 0.75 to 1 s, an answer arrives in time
-/// over round trips of up to 4.75 s, nearly the 5 s for which a responder waits for the first packet
-/// with its keys. Each forged answer costs a key agreement, about 50 µs, per open handshake.
-const MAX_OPEN: usize = 5;
+/// Age at which a hello is replaced by another one, whose answer replaces the keys at the responder.
+/// It waits 5 s for the first packet with them, and an answer after this time is of no use.
+const HELLO_LIFETIME: Duration = Duration::from_millis(4_500);
+/// Handshakes whose answers are accepted: the answer to the one before may be on its way.
+const MAX_OPEN: usize = 2;
 /// Intervals between hellos: above most round-trip times, then doubled to this maximum.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const LAST_INTERVAL: Duration = Duration::from_secs(1);

@@ -24,6 +24,10 @@ const NO_SETS: &str = "the stream has no parameter sets (SPS and PPS), so its pi
 decoded and are not counted: give the description of the sender as --sdp, or have the sender repeat \
 them in the stream";
 
+/// Message for hellos of version 1.
+const OUTDATED: &str = "a hello of version 1 of the handshake has arrived, and this program has \
+version 2: if it is that of your sender, install the same version of tidegate there";
+
 /// Message for a stream without access points.
 const NO_ACCESS: &str = "no complete picture at which decoding can start (IDR picture or recovery \
 point) has arrived for 5 s: have the encoder of the sender send one every two seconds";
@@ -88,6 +92,11 @@ impl Report {
                 "delay_variation_ms": rounded(interval.longest.as_secs_f64() * 1e3),
             })
         });
+    }
+
+    /// A sender has another version of the handshake.
+    pub(super) fn say_outdated(&mut self) {
+        self.player.report.say_once("version", OUTDATED);
     }
 
     /// Whether the reader of the recording has closed the pipe.

@@ -145,7 +145,7 @@ impl Session {
             let secret = SharedSecret::new([7; 32]);
             let receiver = SecureEndpoint::responder(ear, secret.clone(), [2; 32]);
             (
-                SecureEndpoint::initiator(streamer, secret, [1; 32]),
+                SecureEndpoint::initiator(streamer, secret, [1; 32], Duration::ZERO),
                 receiver,
             )
         } else {

@@ -12,6 +12,7 @@ use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output, SourceCh
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_secure::endpoint::PEER_SILENCE;
+use tidegate_secure::handshake::MESSAGE;
 use tidegate_secure::{SecureEndpoint, SharedSecret};
 
 /// Asserts that only packets of the honest sender reach the receiver, each at most once; that
@@ -77,7 +78,7 @@ impl Scene {
             }
             3 => {
                 // The first byte of a handshake message.
-                let mut datagram = vec![8 + story.byte() % 2; 49];
+                let mut datagram = vec![8 + story.byte() % 2; MESSAGE];
                 let part = story.take(8);
                 datagram[1..=part.len()].copy_from_slice(part);
                 self.attack(story, &datagram);
@@ -208,7 +209,9 @@ fn sender(secret: &SharedSecret, seed: u8) -> SecureEndpoint<Talker> {
         is_sender: true,
         ..Talker::default()
     };
-    SecureEndpoint::initiator(talker, secret.clone(), [seed; 32])
+    // A sender that starts again has a later time, if only by a little.
+    let epoch = Duration::from_nanos(u64::from(seed));
+    SecureEndpoint::initiator(talker, secret.clone(), [seed; 32], epoch)
 }
 
 fn receiver(secret: &SharedSecret, seed: u8) -> SecureEndpoint<Talker> {

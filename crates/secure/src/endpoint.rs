@@ -31,6 +31,8 @@ pub struct SecureEndpoint<E> {
     inner: E,
     keying: Keying,
     session: Option<Session>,
+    /// Keys before the present ones, and the time until which packets with them may arrive.
+    former: Option<(Unprotector, Time)>,
     counts: SecurityCounts,
     /// Copy of a received datagram, which is decrypted in place.
     scratch: Vec<u8>,
@@ -75,6 +77,8 @@ struct Greeting {
     is_due: bool,
     /// Time of the last authentic datagram.
     last: Time,
+    /// Time at which the keys of the session are renewed.
+    renewal: Time,
     has_failed: bool,
 }
 
@@ -111,8 +115,8 @@ impl<E: Endpoint> SecureEndpoint<E> {
         }
     }
 
-    /// Begins a handshake, and another one when the peer is silent for [`PEER_SILENCE`], as after
-    /// its restart. `seed` is 32 bytes of the system's randomness. `epoch` is the time since 1970
+    /// Begins a handshake, and another one when the keys are older than [`KEY_LIFETIME`] or the peer
+    /// is silent for [`PEER_SILENCE`], as after its restart. `seed` is 32 bytes of the system's randomness. `epoch` is the time since 1970
     /// at [`Time::ZERO`]: a responder takes a hello only if no later one has arrived.
     pub fn initiator(inner: E, secret: SharedSecret, seed: [u8; 32], epoch: Duration) -> Self {
         let greeting = Greeting {
@@ -126,6 +130,7 @@ impl<E: Endpoint> SecureEndpoint<E> {
             since: None,
             is_due: false,
             last: Time::ZERO,
+            renewal: Time::FAR,
             has_failed: false,
         };
         Self::with_keying(inner, Keying::Initiator(Box::new(greeting)))
@@ -142,6 +147,7 @@ impl<E: Endpoint> SecureEndpoint<E> {
             inner,
             keying,
             session: None,
+            former: None,
             counts: SecurityCounts::default(),
             scratch: Vec::new(),
         }
@@ -188,7 +194,8 @@ impl<E: Endpoint> SecureEndpoint<E> {
         {
             return match greeting.on_answer(cx.now, datagram.payload) {
                 Some(keys) => {
-                    self.session = Some(Session::of_initiator(&keys));
+                    let old = self.session.replace(Session::of_initiator(&keys));
+                    self.keep(cx.now, old);
                     self.counts.sessions += 1;
                     source(SourceCheck::NewSession)
                 }
@@ -209,6 +216,7 @@ impl<E: Endpoint> SecureEndpoint<E> {
         let source = match order {
             Some(PacketOrder::Newest) => SourceCheck::Newest,
             Some(PacketOrder::Late) => SourceCheck::Authenticated,
+            None if self.open_former(cx.now) => SourceCheck::Authenticated,
             None if self.confirm(cx) => SourceCheck::NewSession,
             None => return source(SourceCheck::Rejected),
         };
@@ -236,13 +244,28 @@ impl<E: Endpoint> SecureEndpoint<E> {
         self.counts.sessions += 1;
         let old = self.session.replace(session);
         // A sender that continues its stream after an interruption keeps its SSRC.
-        let is_other = old.is_some_and(|old| {
+        let is_other = old.as_ref().is_some_and(|old| {
             sender(&self.scratch).is_none_or(|ssrc| !old.unprotector.knows(ssrc))
         });
         if is_other {
+            self.former = None;
             self.inner.handle(cx, Input::PeerChanged);
+        } else {
+            self.keep(cx.now, old);
         }
         true
+    }
+
+    /// Accepts packets with the keys of `old` that are still on their way.
+    fn keep(&mut self, now: Time, old: Option<Session>) {
+        self.former = old.map(|old| (old.unprotector, now + FORMER_TIME));
+    }
+
+    /// Whether the datagram in `scratch`, which is decrypted, has the keys before the present ones.
+    fn open_former(&mut self, now: Time) -> bool {
+        self.former.take_if(|(_, until)| *until <= now);
+        let former = self.former.as_mut();
+        former.is_some_and(|(keys, _)| keys.unprotect(&mut self.scratch).is_ok())
     }
 
     /// Processes a datagram of an endpoint with protection.
@@ -409,7 +432,7 @@ impl Greeting {
         }
         let silent = self.last + PEER_SILENCE;
         Some(if has_session {
-            self.next.max(silent)
+            self.next.max(silent.min(self.renewal))
         } else {
             self.next
         })
@@ -430,13 +453,17 @@ impl Greeting {
         let stamp = self.secret.verify(datagram)?;
         let open = self.open.iter_mut().find(|open| open.is_at(stamp))?;
         let keys = open.read_answer(datagram)?;
+        self.renewal = now + KEY_LIFETIME;
         self.on_authentic(now);
         Some(keys)
     }
 
-    /// The peer has the keys of the session: no other handshake is needed.
+    /// The peer has the keys of the session: no other handshake is needed before their renewal.
     fn on_authentic(&mut self, now: Time) {
         self.last = now;
+        if now >= self.renewal {
+            return;
+        }
         self.since = None;
         self.open.clear();
         self.is_due = false;
@@ -464,6 +491,13 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence of the peer after which an initiator begins another handshake. Equal to the time after
 /// which a receiver accepts another SSRC.
 pub const PEER_SILENCE: Duration = Duration::from_secs(2);
+/// Age at which an initiator renews the keys of a session, that of `WireGuard`. A sender of 10 Gb/s
+/// sends 2^27 packets in it, far below the limits of SRTP (2^48) and SRTCP (2^31, RFC 3711 section
+/// 9.2), so that no limit by volume is needed.
+pub const KEY_LIFETIME: Duration = Duration::from_mins(2);
+/// Packets with the former keys that arrive later than this are lost: above the round trip over
+/// which a handshake completes.
+const FORMER_TIME: Duration = Duration::from_secs(5);
 /// Age at which a hello is replaced by another one, whose answer replaces the keys at the responder.
 /// It waits 5 s for the first packet with them, and an answer after this time is of no use.
 const HELLO_LIFETIME: Duration = Duration::from_millis(4_500);

@@ -259,6 +259,20 @@ fn an_interruption_that_renews_the_keys_does_not_change_the_peer() {
     assert_eq!(right.inner().changes, 0);
 }
 
+/// Packets with the former keys are on their way in both directions at each renewal.
+#[test]
+fn keys_are_renewed_without_a_loss() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    let delay = Duration::from_millis(100);
+    run_delayed(&mut left, &mut right, delay, KEY_LIFETIME * 2 + SECOND * 60);
+    assert_eq!((left.counts().sessions, right.counts().sessions), (3, 3));
+    assert_eq!((left.counts().rejected, right.counts().rejected), (0, 0));
+    assert_eq!(right.inner().changes, 0);
+    // All but those of the last trip.
+    let [sent, arrived] = [left.inner().sequence, right.inner().received.len() as u16];
+    assert!(arrived + 11 >= sent && sent > 29_000, "{arrived} of {sent}");
+}
+
 /// 2.2 s each way: the first packet arrives within the 5 s for which a responder keeps its answer.
 #[test]
 fn a_handshake_completes_over_a_round_trip_of_several_seconds() {

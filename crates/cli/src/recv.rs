@@ -186,8 +186,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let mut report = Report::new(player, port, local_only, adviser);
     let mut rng = context::secret_seed().stream("session");
     let config = receiver_config(args, sdp.as_ref(), &context, &mut rng);
-    let receiver = MediaReceiver::new(config);
-    let mut receiver = protection.receiver(receiver, ssrcs(sdp.as_ref()))?;
+    let mut receiver = protection.receiver(MediaReceiver::new(config), ssrcs(sdp.as_ref()))?;
     let mut left = None;
     // The session ends after the receiver's BYE.
     let ended = drive(
@@ -197,9 +196,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         &mut rng,
         &mut (),
         |receiver, now| {
-            if receiver.counts().outdated > 0 {
-                report.say_outdated();
-            }
+            report.on_hellos(receiver.counts().outdated);
             let receiver = receiver.inner_mut();
             report.turn(receiver, now);
             let unread = report.is_unread().then_some(Left::Unread);

@@ -94,9 +94,11 @@ impl Report {
         });
     }
 
-    /// A sender has another version of the handshake.
-    pub(super) fn say_outdated(&mut self) {
-        self.player.report.say_once("version", OUTDATED);
+    /// So many hellos of another version of the handshake have arrived.
+    pub(super) fn on_hellos(&mut self, outdated: u64) {
+        if outdated > 0 {
+            self.player.report.say_once("version", OUTDATED);
+        }
     }
 
     /// Whether the reader of the recording has closed the pipe.

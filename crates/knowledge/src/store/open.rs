@@ -137,7 +137,7 @@ fn open_at(path: &Path, flags: OpenFlags) -> Result<Store, StoreFault> {
     })
 }
 
-/// Whether the database is marked as a knowledge store. The mark is read before SQLite opens the file,
+/// Whether the database is marked as a knowledge store. The mark is read before `SQLite` opens the file,
 /// since it also recovers the database of another program from its log.
 fn is_marked(path: &Path) -> Result<bool, StoreFault> {
     // https://www.sqlite.org/fileformat2.html: a string, and the application at 68.

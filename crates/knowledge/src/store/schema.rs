@@ -10,8 +10,12 @@ pub(super) const APPLICATION: u32 = 0x5469_6465;
 
 /// Creates missing tables and sets the modes of the file.
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    // Before the file has a log, so that its first page has it at once.
-    connection.pragma_update(None, "application_id", APPLICATION)?;
+    let application: u32 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if application != APPLICATION {
+        // Before the file has a log, so that its first page has it at once.
+        connection.pragma_update(None, "application_id", APPLICATION)?;
+    }
     // A process that is killed loses no commit. A host that loses power loses the last commits, and
     // the file stays valid (https://www.sqlite.org/wal.html).
     connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -121,7 +121,7 @@ fn other_units_are_read() {
         "at_ms,client,scale,rate_mbps,rtt_s\n2021-10-17 06:02:11.25,192.0.2.7,minute,2.5,0.0205\n",
     ] {
         let rows = from_csv(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
-        assert_eq!(rows, [expected.clone()], "{text}");
+        assert_eq!(rows, std::slice::from_ref(&expected), "{text}");
     }
     for (text, words) in [
         (

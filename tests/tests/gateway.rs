@@ -268,7 +268,7 @@ fn kernel_points_measure_the_path_and_leave_payloads_intact() {
 
 /// The same for a minute: `cargo test -p tidegate-tests --test gateway -- --ignored --nocapture`.
 #[test]
-#[ignore = "lasts two minutes; the tests above check the same accuracy for 12 s"]
+#[ignore = "two minutes, for the figures of docs/coordination-protocol.md; the tests above judge the same for 12 s"]
 fn points_measure_the_path_for_a_minute() {
     let test = "points_measure_the_path_for_a_minute";
     in_lab(test, || {

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use tidegate_core::controller::Controllers;
 use tidegate_live::terminal;
-use tidegate_sim::scenario::{Point, Scenario, Sweep};
+use tidegate_sim::scenario::{Point, Sweep};
 
 use crate::memory;
 use crate::run_folder::LoadedScenario;
@@ -97,45 +97,43 @@ fn default_dir(sweep: &Sweep) -> PathBuf {
 
 /// Fails if the machine has too little memory for `threads` of the largest runs.
 fn check_memory(sweep: &Sweep, threads: usize) -> Result<()> {
+    let packets = |point: &&Point| -> f64 {
+        let logged = point.scenario.logged_packets();
+        logged.iter().map(|logged| logged.packets).sum()
+    };
     let largest = sweep.points.iter();
-    let largest = largest.max_by(|a, b| packets(&a.scenario).total_cmp(&packets(&b.scenario)));
+    let largest = largest.max_by(|a, b| packets(a).total_cmp(&packets(b)));
     if let Some(largest) = largest {
         memory::check(&largest.scenario, threads.min(sweep.runs()))?;
     }
     Ok(())
 }
 
-/// Estimated number of packets that a run records.
-fn packets(scenario: &Scenario) -> f64 {
-    let logged = scenario.logged_packets();
-    logged.iter().map(|logged| logged.packets).sum()
-}
-
-/// Prints the runs with their numbers, from 0, and estimated packets.
+/// Prints the runs with their numbers, from 0, and their estimated work: flows times seconds.
 fn list(sweep: &Sweep, shard: Option<Shard>, json: bool) -> Result<()> {
     let mut out = output();
     let axes = || sweep.axes.iter().map(|axis| axis.key.clone());
     let mut table = csv::Writer::from_writer(Vec::new());
     if !json {
         let head = ["run", "point"].map(str::to_owned).into_iter();
-        let tail = ["seed", "packets"].map(str::to_owned);
+        let tail = ["seed", "flow_seconds"].map(str::to_owned);
         table.write_record(head.chain(axes()).chain(tail))?;
     }
     for (run, (point, seed)) in results_file::jobs(sweep, shard) {
         let (at, seed) = (&sweep.points[point], sweep.seeds[seed].0);
-        let packets = packets(&at.scenario).round();
+        let work = worker_pool::work(&at.scenario) as f64 / 1e3;
         if json {
             let line = json!({
                 "run": run,
                 "point": point + 1,
                 "values": values(sweep, point),
                 "seed": seed,
-                "packets": packets,
+                "flow_seconds": work,
             });
             writeln!(out, "{line}")?;
         } else {
             let head = [run, point + 1].map(|number| number.to_string());
-            let tail = [seed.to_string(), packets.to_string()];
+            let tail = [seed.to_string(), work.to_string()];
             let cells = head.into_iter().chain(at.values.iter().cloned());
             table.write_record(cells.chain(tail))?;
         }

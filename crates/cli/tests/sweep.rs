@@ -317,6 +317,9 @@ fn damaged_and_foreign_shards_are_refused() {
     let none = merge(&dir, &["--out", "all"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(text(&none.stderr).contains("cannot read all: give the folders of the shards"));
+    let other = merge(&dir, &["--out", "other", "."]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains(". is not the folder of a shard"));
     for shard in ["0/2", "1/2"] {
         let out = format!("all/shard-{}", shard.replace('/', "-of-"));
         assert!(
@@ -380,13 +383,14 @@ fn the_list_has_every_run_once() {
     let head = table.headers().unwrap().clone();
     assert_eq!(
         head.iter().collect::<Vec<_>>(),
-        ["run", "point", "link.uplink.rate", "seed", "packets"]
+        ["run", "point", "link.uplink.rate", "seed", "flow_seconds"]
     );
     let rows: Vec<_> = table.records().map(Result::unwrap).collect();
     let cells = |row: &csv::StringRecord| row.iter().take(4).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(rows.len(), 6);
     assert_eq!(cells(&rows[3]), ["3", "2", "2Mb/s", "2"]);
-    assert!(rows[3][4].parse::<u32>().unwrap() > 0);
+    // A flow and its baseline for 4 s.
+    assert_eq!(&rows[3][4], "8");
     let part = sweep(&dir, &["--list", "--json", "--shard", "1/4"]);
     let runs: Vec<Value> = text(&part.stdout)
         .lines()

@@ -111,14 +111,9 @@ impl<'a> ResultsFile<'a> {
         self.done.len()
     }
 
-    /// Whether the results of a completed run are these, as the file has them.
-    ///
-    /// # Errors
-    /// A row cannot be written as CSV.
-    pub(super) fn has(&self, job: Job, rows: &[Row]) -> Result<bool> {
-        let text = |rows: &[Row]| lines(self.sweep, job, rows);
-        let known = self.done.get(&job);
-        Ok(known.map(|known| text(known)).transpose()? == Some(text(rows)?))
+    /// Whether the results of a completed run are these.
+    pub(super) fn has(&self, job: Job, rows: &[Row]) -> bool {
+        self.done.get(&job).is_some_and(|known| *known == rows)
     }
 
     /// Adds the completed runs of the shard in the folder `dir`. Returns the shard.
@@ -128,8 +123,11 @@ impl<'a> ResultsFile<'a> {
     /// or a read or write fails.
     pub(super) fn take_shard(&mut self, dir: &Path) -> Result<Shard> {
         let path = dir.join(DESCRIPTION);
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {} of a shard", path.display()))?;
+        let text = match fs::read_to_string(&path) {
+            // As a description without a shard.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
         let found: Value = serde_json::from_str(&text).unwrap_or_default();
         let shard = found["shard"].as_str().and_then(|text| text.parse().ok());
         let Some(shard) = shard else {
@@ -140,16 +138,16 @@ impl<'a> ResultsFile<'a> {
         };
         is_the_same(dir, &text, &describe(self.sweep, Some(shard)), false)?;
         for (job, rows) in read(&dir.join(RESULTS), self.sweep) {
-            match self.done.get(&job) {
-                None => self.add(job, rows)?,
-                Some(known) if *known == rows => {}
-                Some(_) => bail!(
+            if !self.done.contains_key(&job) {
+                self.add(job, rows)?;
+            } else if !self.has(job, &rows) {
+                bail!(
                     "{}: the results of point {}, seed {} differ from those of another folder: \
                      the machines do not compute alike, or one folder is damaged",
                     dir.display(),
                     job.0 + 1,
                     self.sweep.seeds[job.1].0
-                ),
+                );
             }
         }
         Ok(shard)

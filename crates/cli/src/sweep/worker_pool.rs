@@ -164,8 +164,8 @@ fn play(loaded: &LoadedScenario, seed: Seed) -> Result<Vec<Row>> {
     Ok(rows::of_run(scenario, &run, summary))
 }
 
-/// Estimated work of a run: flows times time.
-fn work(scenario: &Scenario) -> u128 {
+/// Estimated work of a run: flows times milliseconds.
+pub(super) fn work(scenario: &Scenario) -> u128 {
     let flows: u32 = scenario.flows.iter().map(|flow| flow.count).sum();
     let flows = u128::from(flows) + scenario.baselines.len() as u128;
     flows * scenario.duration.as_millis()

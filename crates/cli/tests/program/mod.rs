@@ -69,19 +69,19 @@ impl Program {
 
     /// Waits for a line that contains `words`.
     pub(crate) fn wait_for_line(&mut self, words: &str) -> String {
-        let end = Instant::now() + GUARD;
+        let line = self.line_within(words, GUARD);
+        line.unwrap_or_else(|| panic!("no \"{words}\" in:\n{}", self.seen.join("\n")))
+    }
+
+    /// Waits for a line that contains `words`, at most for `span`.
+    pub(crate) fn line_within(&mut self, words: &str, span: Duration) -> Option<String> {
+        let end = Instant::now() + span;
         loop {
-            match self
-                .lines
-                .recv_timeout(end.saturating_duration_since(Instant::now()))
-            {
-                Ok(line) => {
-                    self.seen.push(line.clone());
-                    if line.contains(words) {
-                        return line;
-                    }
-                }
-                Err(e) => panic!("no \"{words}\" ({e}) in:\n{}", self.seen.join("\n")),
+            let left = end.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left).ok()?;
+            self.seen.push(line.clone());
+            if line.contains(words) {
+                return Some(line);
             }
         }
     }

@@ -12,7 +12,7 @@
 //! | `tag` | text | label of the session; may be missing |
 //! | `limited` | 0 or 1 | the application had no more to send, and the rate is a lower bound; may be missing |
 //!
-//! Files of others may have `at_s`, `rate_kbps`, `rate_mbps`, `rtt_ms` and `rtt_s` instead, and in `at`
+//! Files of other programs may have `at_s`, `rate_kbps`, `rate_mbps`, `rtt_ms` and `rtt_s` instead, and in `at`
 //! dates and times of ISO 8601. Fractions are rounded.
 
 mod csv_file;

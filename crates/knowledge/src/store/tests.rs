@@ -70,6 +70,15 @@ fn all(store: &Store) -> Vec<Sample> {
     samples
 }
 
+/// A store with samples on many pages.
+fn fill(folder: &Folder) {
+    let mut store = Store::open(&folder.file(), start()).expect("open").store;
+    let batch: Vec<Sample> = (0..2_000)
+        .map(|i| sample("192.0.2.7", measured(start(), Scale::Minute, 500 + i)))
+        .collect();
+    store.ingest(&batch).expect("written");
+}
+
 #[test]
 fn samples_are_kept_while_another_connection_reads() {
     let folder = Folder::new();
@@ -91,12 +100,7 @@ fn samples_are_kept_while_another_connection_reads() {
 #[test]
 fn a_damaged_store_is_set_aside() {
     let folder = Folder::new();
-    let mut store = Store::open(&folder.file(), start()).expect("open").store;
-    let batch: Vec<Sample> = (0..2_000)
-        .map(|i| sample("192.0.2.7", measured(start(), Scale::Minute, 500 + i)))
-        .collect();
-    store.ingest(&batch).expect("written");
-    drop(store);
+    fill(&folder);
     let mut bytes = fs::read(folder.file()).expect("read");
     // The second half of the file is overwritten; the header stays.
     let half = bytes.len() / 2;
@@ -337,12 +341,7 @@ fn a_store_that_began_empty_is_pruned_while_samples_arrive() {
 #[test]
 fn a_store_that_is_damaged_while_it_is_written_is_replaced() {
     let folder = Folder::new();
-    let mut store = Store::open(&folder.file(), start()).expect("open").store;
-    let batch: Vec<Sample> = (0..2_000)
-        .map(|i| sample("192.0.2.7", measured(start(), Scale::Minute, 500 + i)))
-        .collect();
-    store.ingest(&batch).expect("written");
-    drop(store);
+    fill(&folder);
     let store = Store::open(&folder.file(), start()).expect("open").store;
     let length = fs::metadata(folder.file()).expect("there").len() as usize;
     fs::write(folder.file(), vec![0xa5; length]).expect("written");
